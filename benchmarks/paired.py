@@ -16,7 +16,7 @@ import genpolicy
 from genpolicy.data.records import Dataset
 from genpolicy.shipped import data_folder
 from genpolicy_common.labelled import labelled_positions
-from genpolicy_evaluation.intervals import cluster_bootstrap
+from genpolicy_evaluation.intervals import cluster_bootstrap, share_interval
 from genpolicy_evaluation.positions import ask
 
 RUN = "compares policies, which are its arguments"
@@ -40,7 +40,7 @@ def main() -> None:
         decisions = ask(genpolicy.load_policy(spec, game=game), positions, spec, show=True)
         right = [p.best if args.best else {p.label} for p in positions]
         hits[spec] = np.array([d.move in moves for d, moves in zip(decisions, right, strict=True)], np.float64)
-        low, high = cluster_bootstrap(hits[spec], clusters)
+        low, high = share_interval(hits[spec], clusters)
         print(f"{spec}: {100 * hits[spec].mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]")
     for one, other in itertools.combinations(args.policies, 2):
         difference = hits[other] - hits[one]

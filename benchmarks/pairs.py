@@ -22,7 +22,7 @@ import genpolicy
 from genpolicy.data.records import Dataset
 from genpolicy.game import Game
 from genpolicy.shipped import data_folder
-from genpolicy_evaluation.intervals import cluster_bootstrap
+from genpolicy_evaluation.intervals import cluster_bootstrap, share_interval
 from genpolicy_policy_deepchess.config import ComparatorConfig
 from genpolicy_policy_deepchess.policy import ComparatorPolicy
 from genpolicy_policy_deepchess.windows import Pairs, Positions
@@ -107,7 +107,7 @@ def main() -> None:
         hits[name] = (answer > 0) == better
     games = [str(name) for name in positions.games[first]]
     for name, hit in hits.items():
-        low, high = cluster_bootstrap(hit.astype(np.float64), games)
+        low, high = share_interval(hit.astype(np.float64), games)
         print(f"{name}: {100 * hit.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]")
     for a, b in itertools.combinations(hits, 2):
         difference = hits[b].astype(np.float64) - hits[a]

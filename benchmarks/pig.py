@@ -16,7 +16,7 @@ import numpy as np
 
 import genpolicy
 from genpolicy.values import score_to_value
-from genpolicy_evaluation.intervals import cluster_bootstrap
+from genpolicy_evaluation.intervals import share_interval
 from genpolicy_pig import PigGame
 from genpolicy_pig.game import HOLD, ROLL
 from genpolicy_pig.oracle import PigOracle
@@ -53,7 +53,7 @@ def main() -> None:
         hits = (lost < TIED).astype(np.float64)
         interval = ""
         if args.limit is not None:
-            low, high = cluster_bootstrap(hits, [*range(len(hits))])
+            low, high = share_interval(hits, [*map(str, range(len(hits)))])
             interval = f" [{100 * low:.1f}, {100 * high:.1f}]"
         seconds = time.perf_counter() - began
         print(f"{spec}: optimal {100 * hits.mean():.1f} %{interval}, lost {100 * lost.mean():.2f} ({seconds:.0f} s)")

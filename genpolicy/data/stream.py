@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genpolicy.data.counter_rng import Shuffle
+from genpolicy.data.counter_rng import Shuffle, bits
 from genpolicy.data.windows import Batch, WindowSource, concatenate
 from genpolicy.errors import TrainingError
 
@@ -140,7 +141,7 @@ class MixedWindows(Stream):
     Args:
         sources: The windows.
         shares: Parts of the records, above 0, which add up to 1.
-        seed: Seed of each source's order.
+        seed: Seed of the sources' orders, which do not depend on each other.
     """
 
     prefetchable: ClassVar[bool] = True
@@ -148,7 +149,8 @@ class MixedWindows(Stream):
     def __init__(self, sources: Sequence[WindowSource], shares: Sequence[float], seed: int) -> None:
         # The largest takes what the others, rounded down, leave over: that is never negative where updates are large.
         order = np.argsort(shares, kind="stable")
-        self._sources = [ShuffledWindows(sources[at], seed) for at in order]
+        # In one order, two labellings of the same positions would show each of them twice in an update.
+        self._sources = [ShuffledWindows(sources[at], int(bits(seed, at)[0])) for at in order]
         self._shares = np.array([shares[at] for at in order])[:-1]
 
     @property
@@ -179,11 +181,15 @@ class MixedWindows(Stream):
         begin, end = (self._taken(number * self.share.batch_size) for number in (update, update + 1))
         which = np.repeat(np.arange(len(begin)), end - begin)
         places = np.concatenate([np.arange(*each, dtype=np.int64) for each in zip(begin, end, strict=True)])
+        # Evenly mixed: a loss may be a mean over a part's labelled records, and it spreads its times over the rows.
+        mixed = np.argsort(np.concatenate([(np.arange(num) + 0.5) / num for num in end - begin]), kind="stable")
+        which, places = which[mixed], places[mixed]
         parts = []
         for rows in self.share.positions(update):
             at = rows - update * self.share.batch_size
             chosen = [(source, places[at][which[at] == i]) for i, source in enumerate(self._sources)]
-            parts.append(concatenate([source.at(some) for source, some in chosen if len(some)]))
+            by_source = concatenate([source.at(some) for source, some in chosen if len(some)])
+            parts.append(by_source.rows(torch.from_numpy(np.argsort(which[at], kind="stable").argsort())))
         return parts
 
     def _taken(self, num_records: int) -> NDArray[np.int64]:

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from genpolicy.data.counter_rng import bits
+
 
 def capture(generator: torch.Generator | None = None) -> dict[str, Tensor]:
     """States of Python's, NumPy's and torch's global generators, the GPU's, and of ``generator``, on the CPU."""
@@ -54,6 +56,14 @@ def preserved(generator: torch.Generator | None = None) -> Iterator[None]:
         yield
     finally:
         restore(before, generator)
+
+
+def seed_of_process(seed: int, process: int) -> int:
+    """Seed of what a process of a run draws for itself: the run's own for process 0, however many there are.
+
+    Runs of neighbouring seeds have no stream in common, as they would if the process's number were added.
+    """
+    return int(bits(seed, process)[0]) if process else seed
 
 
 def seed_all(seed: int) -> None:

@@ -107,9 +107,9 @@ class Run:
         groups = self.learner.param_groups(config.optim.weight_decay)
         self.optimizers = optim.make_optimizers(groups, config.optim)
         self.average = optim.WeightAverage(self.learner, config.optim.ema) if config.optim.ema else None
-        # Each process has draws of its own; process 0 has the same ones however many there are.
-        randomness.seed_all(options.seed + self.process)
-        self.generator = torch.Generator(self.device).manual_seed(options.seed + self.process)
+        own_seed = randomness.seed_of_process(options.seed, self.process)
+        randomness.seed_all(own_seed)
+        self.generator = torch.Generator(self.device).manual_seed(own_seed)
         self.identity = setup.identity(config, self.dataset, self.learner)
         self.num_updates = 0
         """Updates made."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.tables import Report, number_with_interval, percent, percent_with_interval, positions_text
-from genpolicy_evaluation.intervals import cluster_bootstrap, wilson
+from genpolicy_evaluation.intervals import cluster_bootstrap, share_interval, wilson
 from genpolicy_evaluation.judgement import Judgement, judge
 from genpolicy_evaluation.positions import ask
 
@@ -38,7 +38,7 @@ class Share:
 
     value: float
     interval: tuple[float, float]
-    """Cluster bootstrap by game."""
+    """Cluster bootstrap by game; ``wilson`` where all positions are hits, or none."""
     wilson: tuple[float, float]
     """Positions taken as independent."""
     trials: int
@@ -53,7 +53,7 @@ class Share:
             return Share(float("nan"), nowhere, nowhere, 0, 0)
         independent = wilson(float(hits.sum()), len(hits))
         return Share(
-            float(hits.mean()), cluster_bootstrap(hits, clusters), independent, len(hits), games=len(set(clusters))
+            float(hits.mean()), share_interval(hits, clusters), independent, len(hits), games=len(set(clusters))
         )
 
     def figures(self) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 Positions of one game resemble each other, so the interval of an accuracy must not treat them as independent. The
 interval reported everywhere is the *cluster bootstrap*: whole games are drawn with replacement, and the 2.5 and 97.5
 percentiles of the pooled fraction are its ends. A single game has none, and where few are there, it says little; the
-Wilson interval, which takes positions as independent, stands beside it in the JSON.
+Wilson interval, which takes positions as independent, stands beside it in the JSON. It also takes its place where all
+positions are hits, or none: whichever games are drawn, the fraction is then the same, and the interval would be empty.
 
 Axes: G games.
 """
@@ -38,6 +39,23 @@ def wilson(hits: float, trials: int) -> tuple[float, float]:
     spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def share_interval(hits: Sequence[float] | NDArray[np.floating], games: Sequence[str]) -> tuple[float, float]:
+    """95 % interval of a share: by ``cluster_bootstrap``, or Wilson's where all positions are hits, or none.
+
+    Args:
+        hits: What each position scored, 0 to 1.
+        games: The game each position comes from, as many.
+
+    Returns:
+        Lower and upper end; (nan, nan) without positions, or with those of one game.
+
+    Raises:
+        ValueError: lengths differ.
+    """
+    interval, total = cluster_bootstrap(hits, games), float(np.sum(hits))
+    return interval if math.isnan(interval[0]) or 0 < total < len(games) else wilson(total, len(games))
 
 
 def cluster_bootstrap(

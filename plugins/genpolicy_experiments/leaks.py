@@ -32,14 +32,15 @@ def notes(experiment: Experiment) -> list[str]:
 
     Another one names each policy whose weights cells begin with: what it was trained on is not known.
 
-    Two records have the same position if ``game.key`` is equal, as for ``genpolicy data info``; those that are trained
-    on need no line. The hashes of a split are computed once and cached; eight bytes per record are kept in memory.
+    Two records have the same position if ``game.key`` is equal, as for ``genpolicy data info``, or, where training
+    turns positions (``learner.augment``), the canonical key; those that are trained on need no line. The hashes of
+    a split are computed once and cached; eight bytes per record are kept in memory.
 
     Raises:
         DatasetError: a data set is missing or damaged.
     """
     split, folder = experiment.file.evaluate.split, experiment.file.data.folder
-    cells: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    cells: dict[tuple[tuple[str, ...], str, bool], list[str]] = {}
     begun: dict[str, list[str]] = {}
     for cell in experiment.cells:
         settings = experiment.configuration(cell, 0)
@@ -47,18 +48,19 @@ def notes(experiment: Experiment) -> list[str]:
         if policy := settings.get("init_from"):
             begun.setdefault(policy, []).append(cell.name)
         trained_on = (data["folder"],) if isinstance(data["folder"], str) else tuple(data["folder"])
-        cells.setdefault((trained_on, data.get("train", "train")), []).append(cell.name)
+        turned = bool((settings.get("learner") or {}).get("augment"))
+        cells.setdefault((trained_on, data.get("train", "train"), turned), []).append(cell.name)
     game = registry.load_game(experiment.dataset.game_spec)
-    positions, labelled = _hashes(experiment.dataset, split, game)
-    measured = positions[drawn(np.flatnonzero(labelled), experiment.file.evaluate.positions)]
     sentences = []
-    for (folders, train), names in cells.items():
-        trained = [_shared(measured, experiment.opened(each), train, game) for each in folders]
+    for (folders, train, turned), names in cells.items():
+        positions, labelled = _hashes(experiment.dataset, split, game, turned)
+        measured = positions[drawn(np.flatnonzero(labelled), experiment.file.evaluate.positions)]
+        trained = [_shared(measured, experiment.opened(each), train, game, turned) for each in folders]
         if both := int(np.isin(measured, np.concatenate(trained)).sum()):
             sentences.append(
                 f"NOT HELD OUT: {both:,} of the {len(measured):,} measured positions "
                 f"(split {split!r} of {folder}) are also in split {train!r} of {' + '.join(folders)}, "
-                f"on which these are trained: {_named(names)}."
+                f"{'as they are or turned, ' if turned else ''}on which these are trained: {_named(names)}."
             )
     for policy, names in begun.items():
         sentences.append(
@@ -72,14 +74,18 @@ def _named(cells: list[str]) -> str:
     return "; ".join(cells[:MAX_NAMED]) + ("; ..." if len(cells) > MAX_NAMED else "")
 
 
-def _shared(measured: NDArray[np.uint64], dataset: Dataset, split: str, game: Game[Any]) -> NDArray[np.uint64]:
+def _shared(
+    measured: NDArray[np.uint64], dataset: Dataset, split: str, game: Game[Any], turned: bool
+) -> NDArray[np.uint64]:
     """The hashes of a split that are among those of the measured positions."""
-    positions, _ = _hashes(dataset, split, game)
+    positions, _ = _hashes(dataset, split, game, turned)
     parts = np.array_split(positions, 1 + len(positions) // _AT_ONCE)
     return np.concatenate([part[np.isin(part, measured)] for part in parts])
 
 
-def _hashes(dataset: Dataset, split: str, game: Game[Any]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+def _hashes(
+    dataset: Dataset, split: str, game: Game[Any], turned: bool
+) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """Hash of the position of each record of a split, and whether it has a line."""
 
     def write(folder: Path) -> Mapping[str, Any]:
@@ -89,13 +95,14 @@ def _hashes(dataset: Dataset, split: str, game: Game[Any]) -> tuple[NDArray[np.u
             task = bar.add_task(f"positions of {dataset.folder}", total=dataset.splits.get(split, 0))
             for batch in dataset.batches(["state", "line"], split):
                 rows = batch.to_pydict()
-                hashes = [position_hash(game, game.parse(text)) for text in rows["state"]]
+                hashes = [position_hash(game, game.parse(text), turned=turned) for text in rows["state"]]
                 has_line = [bool(line) for line in rows["line"]]
                 files.append({"position": np.array(hashes, np.uint64), "labelled": np.array(has_line, np.bool_)})
                 bar.advance(task, batch.num_rows)
         return files.close()
 
     identity = {"positions": CACHE_FORMAT, "data": dataset.checksum, "split": split, "game": game.spec}
+    identity |= {"turned": True} if turned else {}
     folder = cached(dataset, identity, write)
     return np.fromfile(folder / "position.bin", np.uint64), np.fromfile(folder / "labelled.bin", np.bool_)
 

@@ -14,7 +14,7 @@ import numpy as np
 from genpolicy.errors import ConfigError
 from genpolicy.policies.base import spelled_options
 from genpolicy_common.tables import Report
-from genpolicy_evaluation.intervals import cluster_bootstrap
+from genpolicy_evaluation.intervals import share_interval
 from genpolicy_experiments.description import Cell, Experiment
 from genpolicy_experiments.metrics import OWN, bounds, is_share, title
 from genpolicy_experiments.plays import FOLDER, SPELLING
@@ -139,7 +139,7 @@ def _of_one_seed(metric: str, value: float, results: Sequence[Result]) -> Mean:
     for hits in (result.hits for result in results if result.hits is not None):
         arrays = np.load(hits, allow_pickle=False)
         if metric in arrays:
-            return Mean(value, cluster_bootstrap(arrays[metric], arrays["clusters"].tolist()), 1)
+            return Mean(value, share_interval(arrays[metric], arrays["clusters"].tolist()), 1)
     return mean_over_seeds([value])
 
 

@@ -64,9 +64,12 @@ def count(dataset: Dataset, game: Game[Any], progress: Callable[[int], None] = l
     }
 
 
-def position_hash(game: Game[Any], state: Any) -> int:
-    """64-bit digest of a position; among ten million positions two share it with a probability of 3 in a million."""
-    key = game.key(state)
+def position_hash(game: Game[Any], state: Any, *, turned: bool = False) -> int:
+    """64-bit digest of a position; among ten million positions two share it with a probability of 3 in a million.
+
+    With ``turned`` its symmetric copies have the same.
+    """
+    key = game.canonical_key(state) if turned else game.key(state)
     return int.from_bytes(_digest(key if isinstance(key, bytes) else str(key)), "big")
 
 

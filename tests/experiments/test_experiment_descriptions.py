@@ -367,6 +367,22 @@ def test_only_positions_that_are_measured_are_counted(tmp_path: Path, data: Path
     assert note.startswith("NOT HELD OUT: 17 of the 20 measured positions")
 
 
+def test_a_turned_copy_is_not_held_out_where_training_turns_positions(tmp_path: Path, data: Path) -> None:
+    """The test split of the data holds no copy of what is trained on; here it is trained on turned."""
+    game = load_game(GAME)
+    turned = [
+        replace(record, state=game.format(game.symmetries[0].state(game.parse(record.state))), line=None, split="train")
+        for record in _measured(data)
+    ]
+    own = {record.state for record in _measured(data)}
+    other = write_dataset(tmp_path / "turned", GAME, [record for record in turned if record.state not in own])
+    run = {"data.folder": str(other.folder)}
+    assert Experiment(describe(tmp_path, data, run=run)).data_notes == []
+    (note,) = Experiment(describe(tmp_path, data, run={**run, "learner.augment": True})).data_notes
+    assert note.startswith(f"NOT HELD OUT: {other.num_records} of the 20 measured positions (split 'test'")
+    assert "as they are or turned, on which these are trained" in note
+
+
 def _measured(data: Path) -> list[Record]:
     """The records of the 20 positions that ``describe`` measures on."""
     game = load_game(GAME)

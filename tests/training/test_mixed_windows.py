@@ -73,6 +73,26 @@ def test_processes_and_parts_divide_an_update() -> None:
     assert sorted(itertools.chain(*parts)) == whole
 
 
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_sources_are_mixed_within_an_update(accumulate: int) -> None:
+    """A loss may be a mean over a part's labelled records, so a part without those of a source would count otherwise;
+    it also spreads its times over the rows."""
+    for process in range(2):
+        stream = mixed(Share(160, accumulate=accumulate, process=process, num_processes=2))
+        rows = np.array(seen(stream, 4)) // 1000
+        for some in rows.reshape(4, 20):
+            assert np.bincount(some, minlength=3).tolist() == pytest.approx([5, 13, 2], abs=1.01)
+
+
+def test_sources_of_one_size_are_in_orders_of_their_own() -> None:
+    """Two labellings of one set of positions, whose windows have the same numbers."""
+    stream = MixedWindows([Marked(1000, 0), Marked(1000, 1)], (0.5, 0.5), seed=3)
+    stream.begin(Share(100))
+    taken = np.array(seen(stream, 0))
+    both = set(taken[taken < 1000].tolist()) & set((taken[taken >= 1000] - 1000).tolist())
+    assert len(both) <= 10  # 2.5 expected of two orders that do not depend on each other
+
+
 def test_an_update_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match=r"trainer\.batch_size=8 is too small for 3 folders with shares.* at least 9"):
         mixed(Share(8))

@@ -9,11 +9,13 @@ import random
 import re
 import shutil
 import signal
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
 from safetensors.torch import load_file
 
 import genpolicy
@@ -26,7 +28,7 @@ from genpolicy.training.checkpoint import _checksum
 from genpolicy.training.config import RunConfig
 from genpolicy.training.loop import stop_requests, train
 from genpolicy.training.measure import _positions
-from genpolicy.training.run import _require_free
+from genpolicy.training.run import Run, _require_free
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 from tests.training import toy
 from tests.training.run_folders import finished_run, read_metrics, steps, weights
@@ -385,3 +387,18 @@ def test_a_run_of_hours_says_so_after_the_first_part(
     shown = capsys.readouterr().err
     assert shown.count("this takes about 0.0 hours on cpu; trainer.max_minutes=N ends it earlier") == 1
     assert shown.count("a network of this size is meant for a GPU") == 1
+
+
+@pytest.mark.usefixtures("toy_path")
+def test_processes_of_two_runs_share_no_draws(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds 0 to 9 are compared as if they were independent, on one device or on many."""
+
+    def drawn(seed: int, process: int) -> float:
+        monkeypatch.setattr(Accelerator, "process_index", process)
+        monkeypatch.setattr(Accelerator, "num_processes", 2)
+        with ExitStack() as held:
+            settings = configuration(data, tmp_path / f"{seed}-{process}", f"trainer.seed={seed}")
+            run = Run(settings, held, resume=False, overwrite=False)
+            return float(torch.rand((), generator=run.generator))
+
+    assert len({drawn(seed, process) for seed in (0, 1) for process in (0, 1)}) == 4
