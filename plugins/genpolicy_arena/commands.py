@@ -319,6 +319,7 @@ def _report(arguments: argparse.Namespace, config: TournamentConfig, outcome: To
         rating_report,
         superiority_report,
     )
+    from genpolicy_arena.match import ENDINGS
     from genpolicy_arena.ratings import fit
     from genpolicy_arena.tournament import rated
     from genpolicy_common.tables import write_json, write_markdown
@@ -326,8 +327,9 @@ def _report(arguments: argparse.Namespace, config: TournamentConfig, outcome: To
     games = rated(outcome.results)
     ratings = fit(games, rating_options(arguments))
     table = rating_report(ratings, f"{config.event}: {len(games)} games of {config.game}, {config.format}")
-    ends = {kind: sum(each.ended == kind for each in outcome.results) for kind in _ENDS}
-    table.notes.append("ended by: " + ", ".join(f"{_ENDS[kind]} {number}" for kind, number in ends.items() if number))
+    ends = {kind: sum(each.ended == kind for each in outcome.results) for kind in ENDINGS}
+    said = ", ".join(f"{words} {ends[kind]}" for kind, (words, _) in ENDINGS.items() if ends[kind])
+    table.notes.append(f"ended by: {said}")
     for forfeit in outcome.forfeits[:MAX_SHOWN]:
         table.notes.append(f"game {forfeit.number + 1}: {forfeit.reason}")
     if len(outcome.forfeits) > MAX_SHOWN:
@@ -357,9 +359,6 @@ def _report(arguments: argparse.Namespace, config: TournamentConfig, outcome: To
     }
     write_json(arguments.json, figures)
     write_markdown(arguments.markdown, reports)
-
-
-_ENDS = {"rules": "the rules", "adjudication": "adjudication", "limit": "the ply limit", "forfeit": "forfeit"}
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def afterstates(game: Game[Any], record: Record, num_moves: int, rng: random.Ran
     state = game.parse(record.state)
     for text in [*ranked[:1], *rng.sample(others, min(num_moves - 1, len(others)))]:
         after = game.play(state, game.moves.index(text))
-        if game.outcome(after) is not None or len(game.legal(after)) == 0:
+        if game.is_over(after):
             continue
         score = score_after(values[text], same_player=game.player(after) == game.player(state))
         yield Record(

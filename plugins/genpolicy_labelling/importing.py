@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy.data.records import Record
-from genpolicy.data.window_encoder import is_over
 from genpolicy.errors import SourceError
 from genpolicy.facets import reader
 from genpolicy.files import sha256_of
@@ -226,7 +225,7 @@ def _position_records(
     on_bad: Callable[[SourceError], None],
 ) -> list[Record]:
     state = game.parse(position.text)
-    if is_over(game, state) and (position.played is None or len(game.legal(state)) == 0):
+    if game.is_over(state) and (position.played is None or len(game.legal(state)) == 0):
         report.skipped["game over"] += 1
         return []
     if position.game_id is not None:
