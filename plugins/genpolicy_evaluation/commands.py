@@ -107,10 +107,10 @@ def run_futures(arguments: argparse.Namespace) -> int:
     from genpolicy.data.oracle import make_oracle
     from genpolicy_common.labelled import labelled_positions
     from genpolicy_common.tables import write_json, write_markdown
-    from genpolicy_evaluation.futures import check_plot, futures_reports, measure_futures, plot_futures
+    from genpolicy_evaluation.futures import futures_reports, measure_futures, plot_futures
+    from genpolicy_evaluation.matplotlib_style import check_plot_files
 
-    if arguments.plot is not None:
-        check_plot(arguments.plot)
+    check_plot_files([] if arguments.plot is None else [arguments.plot])
     dataset, game = opened(arguments)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     rows, opened_oracle = [], make_oracle(arguments.oracle, game) if arguments.oracle else nullcontext()

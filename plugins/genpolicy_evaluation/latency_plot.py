@@ -73,10 +73,7 @@ def plot_latency(points: Sequence[LatencyPoint], paths: Sequence[Path]) -> None:
     for axis in (time_axis, calls_axis, accuracy_axis):
         axis.xaxis.get_major_locator().set_params(integer=True)
     _add_legends(pyplot, figure, time_axis, lines, families, points)
-    try:
-        save_figure(figure, paths)
-    finally:
-        pyplot.close(figure)
+    save_figure(figure, paths)
 
 
 def _draw_times(axis: Any, line: Sequence[LatencyPoint], style: dict[str, Any]) -> None:
