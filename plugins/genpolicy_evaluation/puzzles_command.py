@@ -52,7 +52,7 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
     )
     for text in found.shown:
         print(text, file=sys.stderr)
-    with opened_players(specs, game, arguments) as players:
+    with opened_players(game, arguments) as players:
         results, given_up = [], dict[str, str]()
         for player in players:
             try:
