@@ -9,7 +9,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genpolicy_common.arguments import add_alias, add_cluster, add_device, add_json, say, say_device, settle_device
+from genpolicy_common.arguments import (
+    add_alias,
+    add_cluster,
+    add_device,
+    add_json,
+    first_of,
+    say,
+    say_device,
+    settle_device,
+)
 from genpolicy_common.option_types import not_negative, positive, wrong
 
 if TYPE_CHECKING:
@@ -18,7 +27,6 @@ if TYPE_CHECKING:
     from genpolicy_arena.tournament import TournamentConfig, TournamentOutcome
 
 _NAMED = re.compile(r"([^=?:/\\\s]+)=(.+)")
-MAX_SHOWN = 5
 RANDOM_PLIES = 6
 
 
@@ -268,10 +276,8 @@ def _openings(arguments: argparse.Namespace, game: Game[Any]) -> list[Opening]:
     if arguments.random_plies is not None:
         raise ValueError("--random-plies is for games without a book, and --openings gives one: leave one of them out")
     book = read_book(game, arguments.openings, arguments.opening_plies)
-    for text in book.bad[:MAX_SHOWN]:
+    for text in first_of(book.bad, "{} more"):
         say(f"opening skipped: {text}")
-    if len(book.bad) > MAX_SHOWN:
-        say(f"opening skipped: {len(book.bad) - MAX_SHOWN} more")
     if book.num_repeated:
         say(f"{book.num_repeated} openings reach another opening's position and are skipped")
     return draw_from_book(
@@ -330,10 +336,8 @@ def _report(arguments: argparse.Namespace, config: TournamentConfig, outcome: To
     ends = {kind: sum(each.ended == kind for each in outcome.results) for kind in ENDINGS}
     said = ", ".join(f"{words} {ends[kind]}" for kind, (words, _) in ENDINGS.items() if ends[kind])
     table.notes.append(f"ended by: {said}")
-    for forfeit in outcome.forfeits[:MAX_SHOWN]:
-        table.notes.append(f"game {forfeit.number + 1}: {forfeit.reason}")
-    if len(outcome.forfeits) > MAX_SHOWN:
-        table.notes.append(f"{len(outcome.forfeits) - MAX_SHOWN} more games were forfeited; see games.jsonl")
+    forfeits = [f"game {forfeit.number + 1}: {forfeit.reason}" for forfeit in outcome.forfeits]
+    table.notes += first_of(forfeits, "{} more games were forfeited; see games.jsonl")
     table.notes += outcome.warnings
     if outcome.sprt is not None and config.sprt is not None:
         table.notes.append(outcome.sprt.text(config.sprt))

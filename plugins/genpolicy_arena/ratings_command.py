@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genpolicy_common.arguments import MAX_SHOWN, say
+
 if TYPE_CHECKING:
     from genpolicy.game import Game
     from genpolicy_arena.ratings import RatedGame
 
-MAX_SHOWN = 5
 _PAIR = re.compile(r"(\d+)\.[12]")
 
 
@@ -112,7 +112,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
     def bad(error: Exception) -> None:
         skipped["unreadable games"] += 1
         if skipped["unreadable games"] <= MAX_SHOWN:
-            print(f"left out: {error}", file=sys.stderr)
+            say(f"left out: {error}")
 
     with progress_bar() as bar:
         task = bar.add_task("reading games", total=None)

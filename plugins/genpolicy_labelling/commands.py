@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.cli import add_verbs
-from genpolicy_common.arguments import add_alias, add_cluster, add_data, add_json, require, say
+from genpolicy_common.arguments import MAX_SHOWN, add_alias, add_cluster, add_data, add_json, require, say
 from genpolicy_labelling import arguments as kinds
 from genpolicy_labelling.terminal import command_line, progress, show, stoppable
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from genpolicy.game import Game
     from genpolicy_labelling.writer import DatasetWriter
 
-MAX_SHOWN = 5
-"""Number of positions without a label whose reasons are shown; the others are counted."""
 AFTER_A_KILL = (
     "The same command resumes after Ctrl-C, SIGTERM, SIGHUP or a kill. Each answer is kept as it comes, so nothing is "
     "lost, and only positions whose search had not ended (at most 2 per engine process) are searched again. A power "

@@ -15,13 +15,12 @@ from genpolicy.errors import SourceError
 from genpolicy.facets import reader
 from genpolicy.files import sha256_of
 from genpolicy.game import Game, PlayedGame, Position
+from genpolicy_common.arguments import MAX_SHOWN
 from genpolicy_labelling.splits import SplitFractions, checked_split
 from genpolicy_labelling.writer import DatasetWriter
 
 ALL = "all"
 """Stands for every position of a game that can list them."""
-MAX_SHOWN = 5
-"""Number of bad entries that are shown; the others are counted."""
 
 
 @dataclass

@@ -19,10 +19,9 @@ from genpolicy.data.oracle import Oracle, analysed, make_oracle
 from genpolicy.data.records import Dataset, DatasetInfo, Record
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
-from genpolicy_common.arguments import add_json, say
+from genpolicy_common.arguments import MAX_SHOWN, add_json, say
 from genpolicy_labelling import arguments as kinds
 from genpolicy_labelling.commands import add_game, add_split, finish
-from genpolicy_labelling.importing import MAX_SHOWN
 from genpolicy_labelling.label import make_record
 from genpolicy_labelling.splits import SplitFractions
 from genpolicy_labelling.terminal import command_line, progress, show, stoppable
