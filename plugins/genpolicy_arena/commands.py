@@ -207,7 +207,7 @@ def run(arguments: argparse.Namespace) -> int:
         cluster = None
         if arguments.cluster is not None:
             cluster = stack.enter_context(open_cluster(arguments.cluster, arguments.parallel))
-        show = stack.enter_context(_progress())
+        show = stack.enter_context(games_bar())
         speed: dict[str, Any] = {"workers": workers, "threads": arguments.threads, "cluster": cluster}
         outcome = run_tournament(config, game, arguments.out, **speed, progress=show, note=say)
     _report(arguments, config, outcome)
@@ -328,7 +328,7 @@ def _report(arguments: argparse.Namespace, config: TournamentConfig, outcome: To
     from genpolicy_arena.match import ENDINGS
     from genpolicy_arena.ratings import fit
     from genpolicy_arena.tournament import rated
-    from genpolicy_common.tables import write_json, write_markdown
+    from genpolicy_common.tables import publish
 
     games = rated(outcome.results)
     ratings = fit(games, rating_options(arguments))
@@ -344,8 +344,6 @@ def _report(arguments: argparse.Namespace, config: TournamentConfig, outcome: To
     reports = [table, crosstable(games, [row.name for row in ratings.players])]
     if len(config.players) > 2:
         reports.append(superiority_report(ratings))
-    for report in reports:
-        report.print()
     figures = {
         "tournament": {**config.manifest(), "folder": str(arguments.out)},
         "games": len(games),
@@ -361,12 +359,11 @@ def _report(arguments: argparse.Namespace, config: TournamentConfig, outcome: To
         if outcome.sprt is None
         else {"llr": outcome.sprt.llr, "verdict": outcome.sprt.verdict, "counts": list(outcome.sprt.counts)},
     }
-    write_json(arguments.json, figures)
-    write_markdown(arguments.markdown, reports)
+    publish(reports, figures, arguments)
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int, Any], None]]:
+def games_bar() -> Iterator[Callable[[int, int, Any], None]]:
     """Show a progress bar of games on stderr."""
     from genpolicy_evaluation.positions import progress_bar
 

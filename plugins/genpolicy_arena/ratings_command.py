@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         superiority_report,
     )
     from genpolicy_arena.ratings import fit
-    from genpolicy_common.tables import write_json, write_markdown
+    from genpolicy_common.tables import publish
 
     options = rating_options(arguments)
     if arguments.min_games < 1:
@@ -66,8 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     reports = [table]
     reports += [crosstable(games, names)] if arguments.crosstable else []
     reports += [superiority_report(ratings)] if arguments.los else []
-    for report in reports:
-        report.print()
     figures = {
         "game": load_game(arguments.game).spec,
         "files": [str(path) for path in arguments.files],
@@ -76,8 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         "crosstable": crosstable_figures(games),
         "ratings": ratings.figures(),
     }
-    write_json(arguments.json, figures)
-    write_markdown(arguments.markdown, reports)
+    publish(reports, figures, arguments)
     return 0
 
 

@@ -26,6 +26,7 @@ from genpolicy_arena.match import GameResult, GameTask, Match, Warn
 from genpolicy_common.cluster import Cluster, Crew, Lost, sendable
 from genpolicy_common.shipping import fetch, folders_of, replaced
 from genpolicy_engines.oracle_policy import OraclePolicy
+from genpolicy_evaluation.latency import limited_threads
 
 
 @dataclass(frozen=True)
@@ -63,19 +64,6 @@ def open_match(setup: Setup, game: Game[Any], warn: Warn) -> Iterator[Match]:
             stack.callback(policies[name].close)
         judge = stack.enter_context(make_oracle(setup.rules.judge, game)) if setup.rules.judge else None
         yield Match(game, policies, setup.rules, judge, setup.seed, warn)
-
-
-@contextmanager
-def _torch_threads(threads: int) -> Iterator[None]:
-    """Give networks this many threads, here as in every worker, so that results do not depend on who plays."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def run_groups(
@@ -118,7 +106,8 @@ def run_groups(
             raise _Stopped
 
     if workers == 1 or len(groups) == 1:
-        with _torch_threads(setup.threads), open_match(setup, game, warn) as match:
+        # As many threads as in every worker, so that results do not depend on who plays.
+        with limited_threads(setup.threads), open_match(setup, game, warn) as match:
             try:
                 for group in groups:
                     match.play(group, keep)

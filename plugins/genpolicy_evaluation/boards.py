@@ -135,7 +135,7 @@ def add_boards_parser(measures: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure imagined boards and show the table."""
-    from genpolicy_common.tables import Report, positions_text, write_json, write_markdown
+    from genpolicy_common.tables import Report, positions_text, publish
     from genpolicy_evaluation.commands import facts, opened, source
     from genpolicy_evaluation.players import opened_players
 
@@ -150,7 +150,6 @@ def run(arguments: argparse.Namespace) -> int:
     for row in rows:
         report.add(row.policy, f"{row.moves} move", *(str(row.shares[measure]) for measure in MEASURES))
     report.notes = [f"{positions_text(len(positions), len({p.cluster for p in positions}))}."]
-    report.print()
-    write_json(arguments.json, {"data": facts(arguments, dataset, positions), "policies": [r.figures() for r in rows]})
-    write_markdown(arguments.markdown, [report])
+    figures = {"data": facts(arguments, dataset, positions), "policies": [row.figures() for row in rows]}
+    publish([report], figures, arguments)
     return 0

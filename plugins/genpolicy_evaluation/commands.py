@@ -67,7 +67,7 @@ def add_data_arguments(parser: argparse.ArgumentParser, limit: int | None = None
 
 def run_accuracy(arguments: argparse.Namespace) -> int:
     """Measure action accuracy and show the table."""
-    from genpolicy_common.tables import write_json, write_markdown
+    from genpolicy_common.tables import publish
     from genpolicy_evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
 
     dataset, game, positions = opened(arguments)
@@ -80,12 +80,6 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
             if arguments.own and name not in own:
                 own[name] = _own(player.policy, dataset, arguments.split, len(positions))
     report = accuracy_report(rows, positions, source(arguments))
-    report.print()
-    for name, measured in own.items():
-        print(
-            f"{name}: "
-            + (", ".join(f"{key} {value:.4g}" for key, value in measured.items()) or "measures nothing more")
-        )
     labelled, best = random_chances(positions)
     figures = {
         "data": facts(arguments, dataset, positions),
@@ -93,8 +87,12 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
         "policies": [row.figures() for row in rows],
         **({"own": own} if arguments.own else {}),
     }
-    write_json(arguments.json, figures)
-    write_markdown(arguments.markdown, [report])
+    publish([report], figures, arguments)
+    for name, measured in own.items():
+        print(
+            f"{name}: "
+            + (", ".join(f"{key} {value:.4g}" for key, value in measured.items()) or "measures nothing more")
+        )
     return 0
 
 
@@ -108,7 +106,7 @@ def _own(player: Policy, dataset: Dataset, split: str, num: int) -> dict[str, fl
 def run_futures(arguments: argparse.Namespace) -> int:
     """Measure the imagined lines and show the tables."""
     from genpolicy.data.oracle import make_oracle
-    from genpolicy_common.tables import write_json, write_markdown
+    from genpolicy_common.tables import publish
     from genpolicy_evaluation.futures import futures_reports, measure_futures, plot_futures
     from genpolicy_evaluation.matplotlib_style import check_plot_files
 
@@ -122,15 +120,12 @@ def run_futures(arguments: argparse.Namespace) -> int:
             rows.append(measure_futures(player.policy, positions, oracle=oracle, name=name, mode=mode, show=True))
     judge = arguments.oracle or "the labelled line"
     reports = futures_reports(rows, positions, source(arguments), judge)
-    for report in reports:
-        report.print()
     figures = {
         "data": facts(arguments, dataset, positions),
         "oracle": arguments.oracle,
         "policies": [row.figures() for row in rows],
     }
-    write_json(arguments.json, figures)
-    write_markdown(arguments.markdown, reports)
+    publish(reports, figures, arguments)
     if arguments.plot is not None:
         plot_futures(rows, arguments.plot)
     return 0

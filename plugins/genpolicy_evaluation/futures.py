@@ -33,7 +33,7 @@ from genpolicy.values import score_to_value
 from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.tables import Report, positions_text
 from genpolicy_evaluation.accuracy import Share
-from genpolicy_evaluation.matplotlib_style import check_plot_files, load_pyplot, save_figure
+from genpolicy_evaluation.matplotlib_style import check_plot_files, draw_shares, load_pyplot, save_figure
 from genpolicy_evaluation.positions import ask, chunks, progress_bar
 
 MEASURES = ("valid_action", "best_action", "valid_state", "match", "match_board")
@@ -237,13 +237,8 @@ def plot_futures(rows: Sequence[Futures], path: Path) -> None:
         for measure in MEASURES:
             points = [(i, shares[measure]) for i, shares in enumerate(row.steps) if shares[measure].trials]
             if points:
-                x = [i for i, _ in points]
-                y = [100 * share.value for _, share in points]
-                spread = [
-                    [max(0.0, 100 * (share.value - share.interval[0])) for _, share in points],
-                    [max(0.0, 100 * (share.interval[1] - share.value)) for _, share in points],
-                ]
-                axis.errorbar(x, y, yerr=spread, marker="o", capsize=2, label=TITLES[measure].removesuffix(" %"))
+                steps, drawn = zip(*points, strict=True)
+                draw_shares(axis, steps, drawn, marker="o", label=TITLES[measure].removesuffix(" %"))
         axis.set_title(f"{row.policy} ({row.mode})" if row.mode else row.policy)
         axis.set_xlabel("future step")
         axis.set_xticks(range(len(row.steps)))

@@ -50,7 +50,7 @@ def add_latency_parser(measures: Any) -> None:
 
 def run_latency(arguments: argparse.Namespace) -> int:
     """Time policies, show the table and draw the figure."""
-    from genpolicy_common.tables import write_json, write_markdown
+    from genpolicy_common.tables import publish
     from genpolicy_evaluation.commands import facts, opened, source
     from genpolicy_evaluation.latency import latency_report, limited_threads, measure_latency
     from genpolicy_evaluation.latency_plot import plot_latency
@@ -82,15 +82,13 @@ def run_latency(arguments: argparse.Namespace) -> int:
         ]
         machine = {**machine_facts(arguments.device), "threads": threads}
     report = latency_report(points, source(arguments), machine)
-    report.print()
     figures = {
         "data": facts(arguments, dataset, positions),
         "machine": machine,
         "warm_up": arguments.warm_up,
         "points": [point.figures() for point in points],
     }
-    write_json(arguments.json, figures)
-    write_markdown(arguments.markdown, [report])
+    publish([report], figures, arguments)
     if arguments.plots:
         plot_latency(points, arguments.plots)
     return 0

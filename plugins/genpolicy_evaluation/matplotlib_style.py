@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genpolicy.errors import ConfigError
 from genpolicy.files import write_atomic
+
+if TYPE_CHECKING:
+    from genpolicy_evaluation.accuracy import Share
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart, without the yellow: unreadable on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -61,6 +64,14 @@ def save_figure(figure: Any, paths: Sequence[Path]) -> None:
             write_atomic(path, drawn.getvalue())
     finally:
         load_pyplot().close(figure)
+
+
+def draw_shares(axis: Any, x: Sequence[float], shares: Sequence[Share], **style: Any) -> None:
+    """Draw shares in percent with their intervals."""
+    values = [100 * share.value for share in shares]
+    below = [max(0.0, 100 * (share.value - share.interval[0])) for share in shares]
+    above = [max(0.0, 100 * (share.interval[1] - share.value)) for share in shares]
+    axis.errorbar(x, values, yerr=[below, above], capsize=2, **style)
 
 
 def set_log_scale(axis: Any, which: str) -> None:

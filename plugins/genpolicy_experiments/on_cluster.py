@@ -322,9 +322,4 @@ def _wait(pipe: Connection, process: subprocess.Popen[bytes]) -> int:
                 pipe.recv()  # nothing is sent meanwhile, so this raises that the command is gone
         return process.returncode
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(timeout=60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        stored.stop([process])

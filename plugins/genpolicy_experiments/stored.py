@@ -11,7 +11,7 @@ import threading
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +145,7 @@ def provenance(folder: Path) -> dict[str, Any] | None:
     Raises:
         DamagedError: the file is damaged.
     """
-    from genpolicy.training.run import (
-        POLICY_FOLDER,
-    )  # needs torch, which ``follow_parent`` does not
+    from genpolicy.training.run import POLICY_FOLDER  # needs torch, which ``follow_parent`` does not
 
     try:
         return read_mapping(folder / RUN / POLICY_FOLDER / "provenance.json")
@@ -204,6 +202,17 @@ def start(job: Path, threads: int) -> subprocess.Popen[bytes]:
             env=environment,
             start_new_session=True,  # Ctrl-C at the terminal is passed on by the process that starts it, once
         )
+
+
+def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Tell processes of runs to save and end, and wait for them; one that does not end in a minute is killed."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 def follow_parent(parent: int, is_wanted: Callable[[], bool] = lambda: True) -> None:

@@ -80,7 +80,7 @@ def _add_import(verbs: Any) -> None:
     )
     parser.add_argument("--max-positions", type=kinds.positive, metavar="N", help="stop after N positions")
     add_split(parser)
-    _add_output(parser)
+    add_output(parser)
     parser.set_defaults(run=run_import)
 
 
@@ -101,7 +101,7 @@ def _add_label(verbs: Any) -> None:
         help="share of the records to relabel, in (0, 1]; the others are copied (default 1)",
     )
     parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="which records --share draws")
-    _add_output(parser)
+    add_output(parser)
     parser.set_defaults(run=run_label)
 
 
@@ -155,7 +155,7 @@ def _add_selfplay(verbs: Any) -> None:
     )
     parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="seed of every draw (default 0)")
     add_split(parser)
-    _add_output(parser)
+    add_output(parser)
     parser.set_defaults(run=run_selfplay)
 
 
@@ -217,7 +217,8 @@ def add_split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split-seed", type=kinds.whole, default=0, metavar="N", help="seed of the split (default 0)")
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add ``--out`` and ``--json``."""
     parser.add_argument("--out", type=kinds.folder, required=True, metavar="FOLDER", help="folder of the new data set")
     add_json(parser, "the counts")
 
