@@ -146,6 +146,10 @@ class Game(ABC, Generic[StateT]):
     def outcome(self, state: StateT) -> float | None:
         """Result in [-1, 1] for the player to move, draws by rule included; None while the game runs."""
 
+    def is_over(self, state: StateT) -> bool:
+        """Whether the game has ended, by its outcome or because nothing can be played."""
+        return self.outcome(state) is not None or len(self.legal(state)) == 0
+
     @abstractmethod
     def key(self, state: StateT) -> str | bytes | int:
         """Equal for positions that are the same for the rules' repetition test (move counters left out)."""

@@ -209,7 +209,7 @@ class WindowEncoder:
             "values": np.array([self._value_token(p.score(0), p.record) for p in played], np.int16),
             "move": np.array([move for best in moves for move in best], np.int16),
             "child": children,
-            "over": np.array([is_over(self.game, state) for state in after], np.bool_),
+            "over": np.array([self.game.is_over(state) for state in after], np.bool_),
             "child_keys": np.array([position_key(self.game, state) for state in after], np.uint64),
         }
 
@@ -240,7 +240,7 @@ class WindowEncoder:
         draw = random.Random(0)
         for state in states:
             for _ in range(_PLAYOUT_PLIES):
-                if is_over(self.game, state):
+                if self.game.is_over(state):
                     break
                 state = self.game.play(state, drawn(self.game, state, draw))
                 yield state
@@ -348,11 +348,6 @@ def value_of(score: str, record: WindowRecord, scale: float = CENTIPAWN_SCALE) -
         return score_to_value(score, scale)
     except ValueError as error:
         raise DatasetError(f"{record.where}: {error}") from error
-
-
-def is_over(game: Game[Any], state: Any) -> bool:
-    """Whether a game has ended, by its result or because nothing can be played."""
-    return game.outcome(state) is not None or len(game.legal(state)) == 0
 
 
 def position_key(game: Game[Any], state: Any) -> int:

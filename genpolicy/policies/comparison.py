@@ -22,7 +22,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genpolicy.data.window_encoder import is_over
 from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY
 from genpolicy.errors import ConfigError
@@ -166,7 +165,7 @@ class Comparison:
         """The positions after the likeliest legal reply by [R, M], and which of the R were over before it."""
         game, after, ended = self._game, list[Any](), list[bool]()
         for state, player, row in zip(states, players, log_policy.cpu().numpy(), strict=True):
-            ended.append(is_over(game, state))
+            ended.append(game.is_over(state))
             if ended[-1]:
                 after.append(state)
                 continue

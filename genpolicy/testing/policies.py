@@ -228,7 +228,7 @@ def _game(policy: Policy, state: Any, max_plies: int, seed: int) -> list[int]:
     policy.seed(seed)
     moves: list[int] = []
     game = policy.game
-    while len(moves) < max_plies and game.outcome(state) is None and len(game.legal(state)) > 0:
+    while len(moves) < max_plies and not game.is_over(state):
         moves.append(policy.decide([state])[0].move)
         state = game.play(state, moves[-1])
     return moves

@@ -9,7 +9,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genpolicy_common.arguments import add_alias, add_cluster, add_device, add_json, say, say_device, settle_device
+from genpolicy_common.arguments import (
+    add_alias,
+    add_cluster,
+    add_device,
+    add_json,
+    first_of,
+    say,
+    say_device,
+    settle_device,
+)
 from genpolicy_common.option_types import not_negative, positive, wrong
 
 if TYPE_CHECKING:
@@ -18,7 +27,6 @@ if TYPE_CHECKING:
     from genpolicy_arena.tournament import TournamentConfig, TournamentOutcome
 
 _NAMED = re.compile(r"([^=?:/\\\s]+)=(.+)")
-MAX_SHOWN = 5
 RANDOM_PLIES = 6
 
 
@@ -199,7 +207,7 @@ def run(arguments: argparse.Namespace) -> int:
         cluster = None
         if arguments.cluster is not None:
             cluster = stack.enter_context(open_cluster(arguments.cluster, arguments.parallel))
-        show = stack.enter_context(_progress())
+        show = stack.enter_context(games_bar())
         speed: dict[str, Any] = {"workers": workers, "threads": arguments.threads, "cluster": cluster}
         outcome = run_tournament(config, game, arguments.out, **speed, progress=show, note=say)
     _report(arguments, config, outcome)
@@ -268,10 +276,8 @@ def _openings(arguments: argparse.Namespace, game: Game[Any]) -> list[Opening]:
     if arguments.random_plies is not None:
         raise ValueError("--random-plies is for games without a book, and --openings gives one: leave one of them out")
     book = read_book(game, arguments.openings, arguments.opening_plies)
-    for text in book.bad[:MAX_SHOWN]:
+    for text in first_of(book.bad, "{} more"):
         say(f"opening skipped: {text}")
-    if len(book.bad) > MAX_SHOWN:
-        say(f"opening skipped: {len(book.bad) - MAX_SHOWN} more")
     if book.num_repeated:
         say(f"{book.num_repeated} openings reach another opening's position and are skipped")
     return draw_from_book(
@@ -319,27 +325,25 @@ def _report(arguments: argparse.Namespace, config: TournamentConfig, outcome: To
         rating_report,
         superiority_report,
     )
+    from genpolicy_arena.match import ENDINGS
     from genpolicy_arena.ratings import fit
     from genpolicy_arena.tournament import rated
-    from genpolicy_common.tables import write_json, write_markdown
+    from genpolicy_common.tables import publish
 
     games = rated(outcome.results)
     ratings = fit(games, rating_options(arguments))
     table = rating_report(ratings, f"{config.event}: {len(games)} games of {config.game}, {config.format}")
-    ends = {kind: sum(each.ended == kind for each in outcome.results) for kind in _ENDS}
-    table.notes.append("ended by: " + ", ".join(f"{_ENDS[kind]} {number}" for kind, number in ends.items() if number))
-    for forfeit in outcome.forfeits[:MAX_SHOWN]:
-        table.notes.append(f"game {forfeit.number + 1}: {forfeit.reason}")
-    if len(outcome.forfeits) > MAX_SHOWN:
-        table.notes.append(f"{len(outcome.forfeits) - MAX_SHOWN} more games were forfeited; see games.jsonl")
+    ends = {kind: sum(each.ended == kind for each in outcome.results) for kind in ENDINGS}
+    said = ", ".join(f"{words} {ends[kind]}" for kind, (words, _) in ENDINGS.items() if ends[kind])
+    table.notes.append(f"ended by: {said}")
+    forfeits = [f"game {forfeit.number + 1}: {forfeit.reason}" for forfeit in outcome.forfeits]
+    table.notes += first_of(forfeits, "{} more games were forfeited; see games.jsonl")
     table.notes += outcome.warnings
     if outcome.sprt is not None and config.sprt is not None:
         table.notes.append(outcome.sprt.text(config.sprt))
     reports = [table, crosstable(games, [row.name for row in ratings.players])]
     if len(config.players) > 2:
         reports.append(superiority_report(ratings))
-    for report in reports:
-        report.print()
     figures = {
         "tournament": {**config.manifest(), "folder": str(arguments.out)},
         "games": len(games),
@@ -355,15 +359,11 @@ def _report(arguments: argparse.Namespace, config: TournamentConfig, outcome: To
         if outcome.sprt is None
         else {"llr": outcome.sprt.llr, "verdict": outcome.sprt.verdict, "counts": list(outcome.sprt.counts)},
     }
-    write_json(arguments.json, figures)
-    write_markdown(arguments.markdown, reports)
-
-
-_ENDS = {"rules": "the rules", "adjudication": "adjudication", "limit": "the ply limit", "forfeit": "forfeit"}
+    publish(reports, figures, arguments)
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int, Any], None]]:
+def games_bar() -> Iterator[Callable[[int, int, Any], None]]:
     """Show a progress bar of games on stderr."""
     from genpolicy_evaluation.positions import progress_bar
 

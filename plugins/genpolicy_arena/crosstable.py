@@ -50,7 +50,7 @@ def rating_report(ratings: Ratings, title: str = "Ratings") -> Report:
         report.add(
             row.name,
             f"{row.elo:.1f}",
-            f"[{_end(row.low)}, {_end(row.high)}]",
+            f"[{end_text(row.low)}, {end_text(row.high)}]",
             str(row.games),
             f"{100 * row.score:.1f}",
             str(row.wins),
@@ -94,10 +94,9 @@ def _counts(games: Sequence[RatedGame]) -> dict[tuple[str, str], tuple[float, in
     return counts
 
 
-def _end(value: float) -> str:
-    if math.isinf(value):
-        return "+inf" if value > 0 else "-inf"
-    return f"{value:.1f}"
+def end_text(value: float, digits: int = 1) -> str:
+    """An end of a rating's interval."""
+    return f"{value:+}" if math.isinf(value) else f"{value:.{digits}f}"
 
 
 def _numbers(names: Sequence[str]) -> list[str]:

@@ -26,8 +26,13 @@ from genpolicy.policies.base import Policy
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.openings import Opening
 
-ENDINGS = ("rules", "adjudication", "limit", "forfeit")
-"""Ways in which a game ends."""
+ENDINGS = {
+    "rules": ("the rules", "normal"),
+    "adjudication": ("adjudication", "adjudication"),
+    "limit": ("the ply limit", "adjudication"),
+    "forfeit": ("forfeit", "rules infraction"),
+}
+"""Ways in which a game ends, in words and as PGN's Termination tag, which other formats may keep as a comment."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class GameResult:
     result: float
     """1 if player 0 won, 0 for a draw, -1 if player 1 won."""
     ended: str
-    """``rules``, ``adjudication``, ``limit`` or ``forfeit``."""
+    """One of ``ENDINGS``."""
     reason: str
     """Why it ended so, for people."""
     forfeit_by: str | None
@@ -257,8 +262,7 @@ class Match:
             at_limit = self.rules.at_limit == "judge" and len(each.moves) >= self.rules.max_plies
             # Openings are not judged: those of a book may be sharp.
             if (plies > 0 and plies % self.rules.judge_every == 0) or at_limit:
-                over = self.game.outcome(each.state) is not None or len(self.game.legal(each.state)) == 0
-                due += [] if over else [each]
+                due += [] if self.game.is_over(each.state) else [each]
         if not due:
             return
         try:

@@ -78,7 +78,7 @@ def read_book(game: Game[Any], path: Path, max_plies: int | None = None) -> Book
         except ValueError as error:
             book.bad.append(f"{opening.source}: {error}")
             continue
-        if game.outcome(state) is not None or len(game.legal(state)) == 0:
+        if game.is_over(state):
             book.bad.append(f"{opening.source}: the opening ends the game in {game.format(state)!r}")
             continue
         key = str(game.key(state))
@@ -232,9 +232,8 @@ def _random_line(game: Game[Any], start: str, num_plies: int, draw: random.Rando
     state = game.parse(start)
     moves = []
     for _ in range(num_plies):
-        if len(game.legal(state)) == 0 or game.outcome(state) is not None:
+        if game.is_over(state):
             return None
         moves.append(drawn(game, state, draw))
         state = game.play(state, moves[-1])
-    over = game.outcome(state) is not None or len(game.legal(state)) == 0
-    return None if over else Opening(start, tuple(moves), f"random:{number + 1}")
+    return None if game.is_over(state) else Opening(start, tuple(moves), f"random:{number + 1}")

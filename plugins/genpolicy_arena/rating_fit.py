@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy_arena.rating_groups import Groups
+from genpolicy_arena.rating_groups import Groups, flagged
 from genpolicy_arena.rating_models import MODELS, Counts, Floats, RatingModel
 
 MAX_PLAYERS = 3000  # the information matrix is dense
@@ -277,11 +277,9 @@ def maximise(
         spread, raised = likelihood.spread_of_scores(point)
         inverse = inverse @ spread[within] @ inverse
         if raised.any():
-            who = [name for name, flag in zip(tally.names, raised, strict=True) if flag]
-            shown = "; ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else "")
             notes.append(
                 "almost no game was decided against expectation, so the intervals are as wide as if three had been: "
-                + shown
+                + flagged(tally.names, raised)
             )
     # The gauge's own direction is not uncertain, since the mean is fixed; its part is taken out again.
     project = np.eye(int(free.sum()))

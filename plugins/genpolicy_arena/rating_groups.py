@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy_common.arguments import MAX_SHOWN
+
 
 @dataclass(frozen=True)
 class Groups:
@@ -45,10 +47,15 @@ class Groups:
             (self.open_below, "below", "no point was scored against players above"),
         ):
             if flags.any():
-                who = [name for name, flag in zip(names, flags, strict=True) if flag]
-                shown = "; ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else "")
-                texts.append(f"nothing bounds the rating from {bound}, since {what}: {shown}")
+                texts.append(f"nothing bounds the rating from {bound}, since {what}: {flagged(names, flags)}")
         return texts
+
+
+def flagged(names: Sequence[str], flags: NDArray[np.bool_]) -> str:
+    """The names whose flags are set; of many the first, and how many more there are."""
+    who = [name for name, flag in zip(names, flags, strict=True) if flag]
+    more = f" and {len(who) - MAX_SHOWN} more" if len(who) > MAX_SHOWN else ""
+    return "; ".join(who[:MAX_SHOWN]) + more
 
 
 def find_groups(num_players: int, pairs: Mapping[tuple[int, int], Sequence[float]]) -> Groups:

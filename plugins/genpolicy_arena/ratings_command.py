@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genpolicy_common.arguments import MAX_SHOWN, say
+
 if TYPE_CHECKING:
     from genpolicy.game import Game
     from genpolicy_arena.ratings import RatedGame
 
-MAX_SHOWN = 5
 _PAIR = re.compile(r"(\d+)\.[12]")
 
 
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         superiority_report,
     )
     from genpolicy_arena.ratings import fit
-    from genpolicy_common.tables import write_json, write_markdown
+    from genpolicy_common.tables import publish
 
     options = rating_options(arguments)
     if arguments.min_games < 1:
@@ -66,8 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     reports = [table]
     reports += [crosstable(games, names)] if arguments.crosstable else []
     reports += [superiority_report(ratings)] if arguments.los else []
-    for report in reports:
-        report.print()
     figures = {
         "game": load_game(arguments.game).spec,
         "files": [str(path) for path in arguments.files],
@@ -76,8 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         "crosstable": crosstable_figures(games),
         "ratings": ratings.figures(),
     }
-    write_json(arguments.json, figures)
-    write_markdown(arguments.markdown, reports)
+    publish(reports, figures, arguments)
     return 0
 
 
@@ -112,7 +109,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
     def bad(error: Exception) -> None:
         skipped["unreadable games"] += 1
         if skipped["unreadable games"] <= MAX_SHOWN:
-            print(f"left out: {error}", file=sys.stderr)
+            say(f"left out: {error}")
 
     with progress_bar() as bar:
         task = bar.add_task("reading games", total=None)

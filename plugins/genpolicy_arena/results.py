@@ -18,7 +18,7 @@ from genpolicy.facets import writer
 from genpolicy.files import full_disk_named, write_atomic
 from genpolicy.folder_lock import FolderLock
 from genpolicy.game import Game, PlayedGame
-from genpolicy_arena.match import GameResult, is_text, is_whole
+from genpolicy_arena.match import ENDINGS, GameResult, is_text, is_whole
 from genpolicy_common.store import Store, remove_store
 
 MANIFEST = "tournament.json"
@@ -41,14 +41,6 @@ _ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
 }
 """Entries of the manifest that are read: what each may be, and a test of it. The others only have to be equal."""
-
-_TERMINATION = {
-    "rules": "normal",
-    "adjudication": "adjudication",
-    "limit": "adjudication",
-    "forfeit": "rules infraction",
-}
-"""Values of PGN's Termination tag, which other formats may keep as a comment."""
 
 
 class TournamentFolder:
@@ -138,7 +130,7 @@ class TournamentFolder:
             f"{second}Spec": self.specs.get(result.second, "?"),
             "Opening": result.opening,
             "PlyCount": str(len(result.moves)),
-            "Termination": _TERMINATION[result.ended],
+            "Termination": ENDINGS[result.ended][1],
             "Ended": result.ended,  # Termination's words do not tell a limit of plies from a judge
             "Reason": result.reason,
         }

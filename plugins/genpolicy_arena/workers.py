@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -25,9 +24,10 @@ from genpolicy.registry import load_game
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask, Match, Warn
 from genpolicy_common.children import follow_parent, without_ctrl_c
-from genpolicy_common.cluster import Cluster, Crew, Lost, Worker, sendable
-from genpolicy_common.shipping import fetch, folders_of, packed, replaced
+from genpolicy_common.cluster import Cluster, Crew, Lost, sendable
+from genpolicy_common.shipping import fetch, folders_of, replaced
 from genpolicy_engines.oracle_policy import OraclePolicy
+from genpolicy_evaluation.latency import limited_threads
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,6 @@ def open_match(setup: Setup, game: Game[Any], warn: Warn) -> Iterator[Match]:
             stack.callback(policies[name].close)
         judge = stack.enter_context(make_oracle(setup.rules.judge, game)) if setup.rules.judge else None
         yield Match(game, policies, setup.rules, judge, setup.seed, warn)
-
-
-@contextmanager
-def _torch_threads(threads: int) -> Iterator[None]:
-    """Give networks this many threads, here as in every worker, so that results do not depend on who plays."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def run_groups(
@@ -120,7 +107,8 @@ def run_groups(
             raise _Stopped
 
     if workers == 1 or len(groups) == 1:
-        with _torch_threads(setup.threads), open_match(setup, game, warn) as match:
+        # As many threads as in every worker, so that results do not depend on who plays.
+        with limited_threads(setup.threads), open_match(setup, game, warn) as match:
             try:
                 for group in groups:
                     match.play(group, keep)
@@ -200,57 +188,35 @@ def _run_cluster(
     warn: Warn,
     note: Warn,
 ) -> None:
-    waiting = deque(groups)
     judge = [setup.rules.judge] if setup.rules.judge else []
     folders = folders_of([*setup.players.values(), *judge])
-    at_work: dict[Worker, Sequence[GameTask]] = {}
-    idle: deque[Worker] = deque()
+    crew: Crew[Sequence[GameTask]] = Crew(cluster, play_on_cluster, setup, folders, say=note, most=len(groups))
     received: set[int] = set()
-    first: tuple[str, dict[str, Any]] | None = None
-    with closing(Crew(cluster, play_on_cluster, setup, folders, say=note, most=len(groups))) as crew:
-        while waiting or at_work:
+    with closing(crew):
+        crew.waiting.extend(groups)
+        while crew.waiting or crew.at_work:
             worker, message = crew.event()
-            if isinstance(message, Lost):
-                if worker in at_work:
-                    waiting.appendleft(at_work.pop(worker))
-                idle = deque(each for each in idle if each is not worker)
-            elif message[0] == "folder":
-                worker.send(packed(message[1]))
-            elif message[0] == "engines":
-                first = first or (worker.name, message[1])
-                _require_same(worker.name, message[1], *first)
-            elif message[0] == "game":
-                if message[1].number not in received:  # one that is played again brings the work no further
-                    received.add(message[1].number)
+            value: Any
+            kind, value = (None, message) if isinstance(message, Lost) else message
+            if kind == "engines":
+                crew.require_same(worker, {f"its engine for {name}": about for name, about in value.items()}, _SAME)
+            elif kind == "game":
+                if value.number not in received:  # one that is played again brings the work no further
+                    received.add(value.number)
                     crew.credit(worker)
-                if not finished(message[1]):
+                if not finished(value):
                     return
-            elif message[0] == "warning":
-                warn(message[1])
-            else:
-                at_work.pop(worker, None)
-                idle.append(worker)
-            while idle and waiting:
-                worker = idle.popleft()
-                at_work[worker] = waiting.popleft()
-                worker.send(at_work[worker])
+            elif kind == "warning":
+                warn(value)
+            elif kind == "ready":
+                crew.ready(worker)
+            while crew.idle and crew.waiting:
+                group = crew.waiting.popleft()
+                crew.give(group).send(group)
         note(crew.report())
 
 
-def _require_same(name: str, theirs: dict[str, Any], first: str, ours: dict[str, Any]) -> None:
-    """Check that a worker has the engines of the first one; the command itself may have none.
-
-    Raises:
-        EngineError: an engine differs in its name (most engines give their version in it), limits or options.
-    """
-    for player, about in theirs.items():
-        if about != (other := ours[player]):
-            keys = [key for key in {**other, **about} if about.get(key) != other.get(key)]
-            said = "; ".join(f"{key} {about.get(key)!r}, not {other.get(key)!r}" for key in keys)
-            raise EngineError(
-                f"worker {name}: its engine for {player} is another one than that of worker {first}: {said}. "
-                "Install the same on all machines of the cluster; finished games are kept, and the same command resumes"
-            )
+_SAME = "Install the same on all machines of the cluster; finished games are kept, and the same command resumes"
 
 
 def play_on_cluster(pipe: Connection, setup: Setup, folders: dict[str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from genpolicy.options import PolicySpec
 
 AUTO = "auto"
+MAX_SHOWN = 5
+"""Most examples of what was left out, or went wrong, that messages list; the others are counted."""
 
 
 def add_alias(parser: argparse.ArgumentParser, old: str, action: argparse.Action) -> None:
@@ -124,6 +126,11 @@ def say_device(arguments: argparse.Namespace) -> None:
     """Print on stderr which device ``auto`` has become, if one of the policies has a network."""
     if note := vars(arguments).pop("device_note", None):
         print(note, file=sys.stderr)
+
+
+def first_of(texts: Sequence[str], more: str) -> list[str]:
+    """The first ``MAX_SHOWN`` texts and, if there are others, ``more``, in which ``{}`` stands for their number."""
+    return [*texts[:MAX_SHOWN], *([more.format(len(texts) - MAX_SHOWN)] if len(texts) > MAX_SHOWN else [])]
 
 
 def say(text: str) -> None:

@@ -15,6 +15,7 @@ import functools
 import hmac
 import importlib.metadata
 import os
+import pickle
 import platform
 import secrets
 import selectors
@@ -22,15 +23,18 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from genpolicy import registry
+from genpolicy.errors import EngineError
 from genpolicy.machine import commit
+from genpolicy_common.shipping import FOLDER, packed
 
+TaskT = TypeVar("TaskT")
 TOKEN_BYTES = 32
 LOOK_S = 2.0
 """Workers whose pipes are silent are looked after so often: a machine without power closes no connection."""
@@ -303,8 +307,10 @@ class Cluster(ABC):
             pipe.close()
 
 
-class Crew:
-    """The workers of one piece of work: as many as the cluster has places, replaced when they are lost.
+class Crew(Generic[TaskT]):
+    """The workers that do some tasks: as many as the cluster has places, replaced when they are lost.
+
+    A task of a lost worker waits for another one. What tasks are, and what is said about them, is the caller's part.
 
     Args:
         cluster: Where they run; it is closed with the crew.
@@ -323,16 +329,51 @@ class Crew:
         most: int | None = None,
     ) -> None:
         self.cluster, self.say = cluster, say
-        self._target, self._arguments = target, arguments
+        self._start = functools.partial(cluster.start, target, *arguments)
+        self.waiting: deque[TaskT] = deque()
+        """Tasks that no worker has."""
+        self.idle: deque[Worker] = deque()
+        """Workers with room for a task."""
+        self.at_work: dict[Worker, list[TaskT]] = {}
+        """The tasks of each worker that is not ready for others, none while it ends its last."""
         self._losses = 0
+        self._first: tuple[str, Mapping[str, Mapping[str, Any]]] | None = None
         self.num_lost = 0
         self.answered: Counter[str] = Counter()
         """What each worker has answered, by name, also of those that were lost."""
         for _ in range(max(1, min(most or cluster.num_places, cluster.num_places))):
             self._start()
 
-    def _start(self) -> None:
-        self.cluster.start(self._target, *self._arguments)
+    def ready(self, worker: Worker) -> None:
+        """Note that a worker has done all its tasks and has room for one."""
+        self.at_work.pop(worker, None)
+        self.idle.append(worker)
+
+    def give(self, task: TaskT) -> Worker:
+        """Give a task to an idle worker, which the caller tells what it is."""
+        worker = self.idle.popleft()
+        self.at_work.setdefault(worker, []).append(task)
+        return worker
+
+    def require_same(self, worker: Worker, engines: Mapping[str, Mapping[str, Any]], way_out: str) -> None:
+        """Check that a worker has the engines of the first one that said so; the command itself may have none.
+
+        Args:
+            worker: The worker.
+            engines: What each says of itself, by what it is called in messages.
+            way_out: The message's last sentences.
+
+        Raises:
+            EngineError: an engine differs in its name (most engines give their version in it), limits or options.
+        """
+        first, theirs = self._first = self._first or (worker.name, engines)
+        for what, about in engines.items():
+            if about != (other := theirs[what]):
+                keys = [key for key in {**other, **about} if about.get(key) != other.get(key)]
+                said = "; ".join(f"{key} {about.get(key)!r}, not {other.get(key)!r}" for key in keys)
+                raise EngineError(
+                    f"worker {worker.name}: {what} is another one than that of worker {first}: {said}. {way_out}"
+                )
 
     def credit(self, worker: Worker, number: int = 1) -> None:
         """Note that a worker has answered something."""
@@ -340,7 +381,9 @@ class Crew:
         self._losses = 0
 
     def event(self) -> tuple[Worker, Any]:
-        """The next message, or ``Lost`` for a worker in whose place another was started.
+        """The next message, or ``Lost`` for a worker in whose place another was started and whose tasks wait.
+
+        Folders of policies that workers ask for (``genpolicy_common.shipping``) are sent here.
 
         Raises:
             ClusterError: five workers that had answered nothing were lost with nothing answered in between; or as
@@ -354,6 +397,9 @@ class Crew:
             if isinstance(message, Hello):
                 self.say(f"worker {worker.name} joins")
                 continue
+            if isinstance(message, tuple) and message[0] == FOLDER:
+                worker.send(packed(message[1]))
+                continue
             if isinstance(message, Lost):
                 self._losses += worker.name not in self.answered  # a machine takes many that have worked with it
                 self.num_lost += 1
@@ -365,6 +411,9 @@ class Crew:
                 number = self.answered[worker.name]
                 self.say(f"worker {worker.name} is lost ({message.why}) after {number} answers; another takes its work")
                 self._start()
+                self.waiting.extendleft(reversed(self.at_work.pop(worker, [])))
+                if worker in self.idle:
+                    self.idle.remove(worker)
             return worker, message
 
     def close(self) -> None:
@@ -431,8 +480,6 @@ def work_for(address: tuple[str, int], token: bytes, target: Callable[..., None]
 
 def sendable(error: Exception) -> Exception:
     """The error if it can be pickled, else an error with its text."""
-    import pickle
-
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # an exception may hold anything

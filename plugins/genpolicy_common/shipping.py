@@ -17,6 +17,8 @@ from urllib.parse import unquote
 from genpolicy.files import full_disk_named
 from genpolicy.shipped import policy_folder
 
+FOLDER = "folder"
+"""Begins the message by which a worker asks for a folder."""
 _MARKS = re.compile(r"([:?&=,\[\]]|%(?:25)*(?:3A|3F|26|3D|2C|5B|5D))", re.IGNORECASE)
 """What parts a spelling, as it is or quoted, once or more often."""
 
@@ -55,7 +57,7 @@ def packed(folder: str) -> bytes:
 
 
 def fetch(pipe: Connection, folders: Mapping[str, str]) -> dict[str, str]:
-    """On a worker: where it has the folders; what it lacks it asks for by ``("folder", NAME)`` and keeps.
+    """On a worker: where it has the folders; what it lacks it asks for by ``(FOLDER, NAME)`` and keeps.
 
     Args:
         pipe: To the command.
@@ -72,7 +74,7 @@ def fetch(pipe: Connection, folders: Mapping[str, str]) -> dict[str, str]:
             continue
         kept = cache() / wanted
         if checksum(str(kept)) != wanted:
-            pipe.send(("folder", name))
+            pipe.send((FOLDER, name))
             with full_disk_named(kept):
                 kept.parent.mkdir(parents=True, exist_ok=True)
             with full_disk_named(kept), tempfile.TemporaryDirectory(dir=kept.parent) as scratch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 from collections.abc import Sequence
@@ -136,6 +137,18 @@ def write_markdown(path: Path | None, reports: Sequence[Report]) -> None:
     """
     if path is not None:
         _write(path, "\n".join(report.markdown() for report in reports))
+
+
+def publish(reports: Sequence[Report], figures: Any, arguments: argparse.Namespace) -> None:
+    """Show tables, and write them and their figures to the files of ``--markdown`` and ``--json``.
+
+    Raises:
+        OSError: as ``write_json``.
+    """
+    for report in reports:
+        report.print()
+    write_json(arguments.json, figures)
+    write_markdown(arguments.markdown, reports)
 
 
 def _write(path: Path, text: str) -> None:

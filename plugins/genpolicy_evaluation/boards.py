@@ -135,18 +135,13 @@ def add_boards_parser(measures: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure imagined boards and show the table."""
-    from genpolicy_common.arguments import settle_device
-    from genpolicy_common.labelled import labelled_positions
-    from genpolicy_common.tables import Report, positions_text, write_json, write_markdown
+    from genpolicy_common.tables import Report, positions_text, publish
     from genpolicy_evaluation.commands import facts, opened, source
-    from genpolicy_evaluation.players import opened_players, specs_of
+    from genpolicy_evaluation.players import opened_players
 
-    dataset, game = opened(arguments)
-    positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
+    dataset, game, positions = opened(arguments)
     rows: list[Boards] = []
-    specs = specs_of(arguments)
-    settle_device(arguments, specs)
-    with opened_players(specs, game, arguments) as players:
+    with opened_players(game, arguments) as players:
         for player in players:
             rows += measure_boards(player.policy, positions, name=player.name, seed=arguments.seed)
     report = Report(
@@ -155,7 +150,6 @@ def run(arguments: argparse.Namespace) -> int:
     for row in rows:
         report.add(row.policy, f"{row.moves} move", *(str(row.shares[measure]) for measure in MEASURES))
     report.notes = [f"{positions_text(len(positions), len({p.cluster for p in positions}))}."]
-    report.print()
-    write_json(arguments.json, {"data": facts(arguments, dataset, positions), "policies": [r.figures() for r in rows]})
-    write_markdown(arguments.markdown, [report])
+    figures = {"data": facts(arguments, dataset, positions), "policies": [row.figures() for row in rows]}
+    publish([report], figures, arguments)
     return 0

@@ -19,7 +19,6 @@ restricted to legal moves.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,15 +27,13 @@ from typing import Any
 import numpy as np
 
 from genpolicy.data.oracle import Oracle, analysed
-from genpolicy.errors import ConfigError
-from genpolicy.files import write_atomic
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.values import score_to_value
 from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.tables import Report, positions_text
 from genpolicy_evaluation.accuracy import Share
-from genpolicy_evaluation.matplotlib_style import load_pyplot
+from genpolicy_evaluation.matplotlib_style import check_plot_files, draw_shares, load_pyplot, save_figure
 from genpolicy_evaluation.positions import ask, chunks, progress_bar
 
 MEASURES = ("valid_action", "best_action", "valid_state", "match", "match_board")
@@ -227,41 +224,21 @@ def futures_reports(
     return reports
 
 
-PLOT_FORMATS = (".png", ".svg", ".pdf")
-
-
-def check_plot(path: Path) -> None:
-    """See, before the work, that a plot can be drawn to such a file.
-
-    Raises:
-        ConfigError: matplotlib is not installed, or the file's name has another ending.
-    """
-    load_pyplot()
-    if path.suffix.lower() not in PLOT_FORMATS:
-        raise ConfigError(f"--plot {path}: the file's name must end in one of {', '.join(PLOT_FORMATS)}")
-
-
 def plot_futures(rows: Sequence[Futures], path: Path) -> None:
     """Draw the shares by step to a ``.png``, ``.svg`` or ``.pdf`` file (Figure 2 left of the paper).
 
     Raises:
-        ConfigError: as ``check_plot``.
-        OSError: it cannot be written; a file that was there is untouched.
+        ConfigError: as ``check_plot_files``.
+        OSError: as ``save_figure``.
     """
-    check_plot(path)
-    pyplot = load_pyplot()
-    figure, axes = pyplot.subplots(1, len(rows), figsize=(5 * len(rows), 4), squeeze=False, sharey=True)
+    check_plot_files([path])
+    figure, axes = load_pyplot().subplots(1, len(rows), figsize=(5 * len(rows), 4), squeeze=False, sharey=True)
     for axis, row in zip(axes[0], rows, strict=True):
         for measure in MEASURES:
             points = [(i, shares[measure]) for i, shares in enumerate(row.steps) if shares[measure].trials]
             if points:
-                x = [i for i, _ in points]
-                y = [100 * share.value for _, share in points]
-                spread = [
-                    [max(0.0, 100 * (share.value - share.interval[0])) for _, share in points],
-                    [max(0.0, 100 * (share.interval[1] - share.value)) for _, share in points],
-                ]
-                axis.errorbar(x, y, yerr=spread, marker="o", capsize=2, label=TITLES[measure].removesuffix(" %"))
+                steps, drawn = zip(*points, strict=True)
+                draw_shares(axis, steps, drawn, marker="o", label=TITLES[measure].removesuffix(" %"))
         axis.set_title(f"{row.policy} ({row.mode})" if row.mode else row.policy)
         axis.set_xlabel("future step")
         axis.set_xticks(range(len(row.steps)))
@@ -269,9 +246,4 @@ def plot_futures(rows: Sequence[Futures], path: Path) -> None:
     axes[0][0].set_ylabel("% of positions")
     axes[0][0].legend()
     figure.tight_layout()
-    drawn = io.BytesIO()
-    try:
-        figure.savefig(drawn, format=path.suffix[1:].lower())
-    finally:
-        pyplot.close(figure)
-    write_atomic(path, drawn.getvalue())
+    save_figure(figure, [path])

@@ -10,8 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genpolicy_common.arguments import add_json, settle_device
-from genpolicy_evaluation.players import Player, add_policy_arguments, open_players, opened_players, seed_of, specs_of
+from genpolicy_evaluation.players import Player, open_players, opened_players, seed_of, specs_of
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -19,11 +18,10 @@ if TYPE_CHECKING:
 
 def add_latency_parser(measures: Any) -> None:
     """Add ``latency`` to the measures of ``genpolicy evaluate``."""
+    from genpolicy_evaluation.commands import add_data_arguments
+
     parser = measures.add_parser("latency", help="time, network calls and accuracy against search depth")
-    add_policy_arguments(parser)
-    parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set, e.g. sample:GAME")
-    parser.add_argument("--split", default="test", help="split of the data set; default test")
-    parser.add_argument("--limit", type=int, default=512, metavar="N", help="positions, drawn by the seed; default 512")
+    add_data_arguments(parser, limit=512)
     parser.add_argument(
         "--sweep",
         action="append",
@@ -47,16 +45,13 @@ def add_latency_parser(measures: Any) -> None:
         metavar="FILE",
         help="plot to .png, .svg or .pdf files",
     )
-    add_json(parser)
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     parser.set_defaults(run=run_latency)
 
 
 def run_latency(arguments: argparse.Namespace) -> int:
     """Time policies, show the table and draw the figure."""
-    from genpolicy_common.labelled import labelled_positions
-    from genpolicy_common.tables import write_json, write_markdown
-    from genpolicy_evaluation.commands import opened
+    from genpolicy_common.tables import publish
+    from genpolicy_evaluation.commands import facts, opened, source
     from genpolicy_evaluation.latency import latency_report, limited_threads, measure_latency
     from genpolicy_evaluation.latency_plot import plot_latency
     from genpolicy_evaluation.matplotlib_style import check_plot_files
@@ -64,15 +59,14 @@ def run_latency(arguments: argparse.Namespace) -> int:
 
     sweeps = read_sweeps(arguments.sweep)
     check_plot_files(arguments.plots)
-    dataset, game = opened(arguments)
-    positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
-    specs = specs_of(arguments)
-    settle_device(arguments, specs)
+    dataset, game, positions = opened(arguments)
     used: set[str] = set()
     swept = partial(swept_players, sweeps=sweeps, used=used)
-    with limited_threads(arguments.threads) as threads, opened_players(specs, game, arguments, swept) as players:
+    with limited_threads(arguments.threads) as threads, opened_players(game, arguments, swept) as players:
         if unused := [key for key in sweeps if key not in used]:
-            raise ValueError(f"--sweep {unused[0]}: none of {', '.join(specs)} takes an option of that name")
+            raise ValueError(
+                f"--sweep {unused[0]}: none of {', '.join(specs_of(arguments))} takes an option of that name"
+            )
         points = [
             measure_latency(
                 player.policy,
@@ -86,24 +80,15 @@ def run_latency(arguments: argparse.Namespace) -> int:
             )
             for player in players
         ]
-        facts = {**machine_facts(arguments.device), "threads": threads}
-    report = latency_report(points, f"{arguments.data} ({arguments.split})", facts)
-    report.print()
+        machine = {**machine_facts(arguments.device), "threads": threads}
+    report = latency_report(points, source(arguments), machine)
     figures = {
-        "data": {
-            "folder": str(arguments.data),
-            "checksum": dataset.checksum,
-            "game": game.spec,
-            "split": arguments.split,
-            "positions": len(positions),
-            "seed": arguments.seed,
-        },
-        "machine": facts,
+        "data": facts(arguments, dataset, positions),
+        "machine": machine,
         "warm_up": arguments.warm_up,
         "points": [point.figures() for point in points],
     }
-    write_json(arguments.json, figures)
-    write_markdown(arguments.markdown, [report])
+    publish([report], figures, arguments)
     if arguments.plots:
         plot_latency(points, arguments.plots)
     return 0

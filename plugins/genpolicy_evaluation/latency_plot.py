@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy_evaluation.latency import LatencyPoint
-from genpolicy_evaluation.matplotlib_style import COLOURS, MARKERS, load_pyplot, save_figure, set_log_scale
+from genpolicy_evaluation.matplotlib_style import (
+    COLOURS,
+    MARKERS,
+    draw_shares,
+    load_pyplot,
+    save_figure,
+    set_log_scale,
+)
 
 _DASHES = ("-", "--", ":", "-.")
 
@@ -49,8 +56,9 @@ def plot_latency(points: Sequence[LatencyPoint], paths: Sequence[Path]) -> None:
         depths = [point.depth for point in line]
         if any(point.network_calls for point in line):
             calls_axis.plot(depths, [point.network_calls for point in line], **style)
-        _draw_accuracy(accuracy_axis, depths, line, style)
-        _draw_accuracy(cost_axis, [point.timings[0].median for point in line], line, {**style, "linestyle": "none"})
+        shares, medians = [point.best for point in line], [point.timings[0].median for point in line]
+        draw_shares(accuracy_axis, depths, shares, **style)
+        draw_shares(cost_axis, medians, shares, **style, linestyle="none")
     batch = points[0].timings[0].batch
     for axis, x, y in [
         (time_axis, "depth (plies)", "ms a move"),
@@ -73,10 +81,7 @@ def plot_latency(points: Sequence[LatencyPoint], paths: Sequence[Path]) -> None:
     for axis in (time_axis, calls_axis, accuracy_axis):
         axis.xaxis.get_major_locator().set_params(integer=True)
     _add_legends(pyplot, figure, time_axis, lines, families, points)
-    try:
-        save_figure(figure, paths)
-    finally:
-        pyplot.close(figure)
+    save_figure(figure, paths)
 
 
 def _draw_times(axis: Any, line: Sequence[LatencyPoint], style: dict[str, Any]) -> None:
@@ -96,20 +101,6 @@ def _draw_times(axis: Any, line: Sequence[LatencyPoint], style: dict[str, Any]) 
             label=f"batch {timing.batch}",
             **style,
         )
-
-
-def _draw_accuracy(axis: Any, x: list[float], line: Sequence[LatencyPoint], style: dict[str, Any]) -> None:
-    shares = [point.best for point in line]
-    axis.errorbar(
-        x,
-        [100 * share.value for share in shares],
-        yerr=[
-            [max(0.0, 100 * (share.value - share.interval[0])) for share in shares],
-            [max(0.0, 100 * (share.interval[1] - share.value)) for share in shares],
-        ],
-        capsize=2,
-        **style,
-    )
 
 
 def _add_legends(

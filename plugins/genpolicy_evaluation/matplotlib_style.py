@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genpolicy.errors import ConfigError
+from genpolicy.files import write_atomic
+
+if TYPE_CHECKING:
+    from genpolicy_evaluation.accuracy import Share
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart, without the yellow: unreadable on white.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = "osD^vPX"
 
 
 def load_pyplot() -> Any:
-    """matplotlib.pyplot, drawing to files, as ``--plot`` asks.
+    """matplotlib.pyplot, drawing to files.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -22,7 +27,7 @@ def load_pyplot() -> Any:
     try:
         import matplotlib
     except ModuleNotFoundError as error:
-        raise ConfigError("--plot needs matplotlib: pip install 'genpolicy[plot]'") from error
+        raise ConfigError("plots need matplotlib: pip install 'genpolicy[plot]', or ask for none") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -47,9 +52,26 @@ def check_plot_files(paths: Sequence[Path]) -> None:
 
 
 def save_figure(figure: Any, paths: Sequence[Path]) -> None:
-    """Write a figure to files, each of the kind that its name says."""
-    for path in paths:
-        figure.savefig(path, dpi=150)
+    """Write a figure to files, each of the kind that its name says, and close it.
+
+    Raises:
+        OSError: one cannot be written; a file that was there is untouched.
+    """
+    try:
+        for path in paths:
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150)
+            write_atomic(path, drawn.getvalue())
+    finally:
+        load_pyplot().close(figure)
+
+
+def draw_shares(axis: Any, x: Sequence[float], shares: Sequence[Share], **style: Any) -> None:
+    """Draw shares in percent with their intervals."""
+    values = [100 * share.value for share in shares]
+    below = [max(0.0, 100 * (share.value - share.interval[0])) for share in shares]
+    above = [max(0.0, 100 * (share.interval[1] - share.value)) for share in shares]
+    axis.errorbar(x, values, yerr=[below, above], capsize=2, **style)
 
 
 def set_log_scale(axis: Any, which: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.shipped import policy_folder
-from genpolicy_common.arguments import add_device, say_device
+from genpolicy_common.arguments import add_device, say_device, settle_device
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -26,6 +26,8 @@ class Player:
     spec: str
     """The folder or spelling that it was loaded from."""
     policy: Policy
+    mode: str = ""
+    """Which of ``Policy.modes``; empty where it has one only, or where modes are not told apart."""
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
@@ -156,7 +158,6 @@ def open_players(name: str, spec: str, game: Game[Any], arguments: argparse.Name
 
 @contextmanager
 def opened_players(
-    specs: Sequence[str],
     game: Game[Any],
     arguments: argparse.Namespace,
     opener: Callable[..., AbstractContextManager[list[Player]]] = open_players,
@@ -164,14 +165,15 @@ def opened_players(
     """Everything to measure, made before the first is measured, so that a wrong option costs no measurement.
 
     Args:
-        specs: The policies.
-        game: What they play.
-        arguments: Of the command line.
+        game: What the policies play.
+        arguments: Of the command line; its ``device`` is settled.
         opener: Makes what is measured of one policy, as ``open_players``.
 
     Raises:
         ValueError: an option that no policy takes, or as ``opener``.
     """
+    specs = specs_of(arguments)
+    settle_device(arguments, specs)
     with ExitStack() as opened:
         players = [
             player

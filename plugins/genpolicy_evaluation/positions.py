@@ -42,9 +42,9 @@ def chunks(items: Sequence[ItemT], size: int) -> Iterator[Sequence[ItemT]]:
         yield items[start : start + size]
 
 
-def progress_bar(show: bool = True) -> Progress:
-    """A bar with a count, the time taken and an estimate, on stderr, gone when it is done."""
-    console = Console(stderr=True)
+def progress_bar(show: bool = True, console: Console | None = None) -> Progress:
+    """A bar with a count, the time taken and an estimate, on stderr and gone when it is done, or left on a console."""
+    transient, console = console is None, console or Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -52,6 +52,6 @@ def progress_bar(show: bool = True) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
-        transient=True,
+        transient=transient,
         disable=not (show and console.is_terminal),
     )

@@ -26,13 +26,13 @@ from genpolicy.errors import EngineError, IllegalMoveError, SourceError
 from genpolicy.facets import reader
 from genpolicy.game import Game, Puzzle
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_common.arguments import MAX_SHOWN
 from genpolicy_evaluation.positions import chunks, progress_bar
 
 CHUNK = 1024
 """Puzzles of which a policy is asked at once; it cuts them to its own batches."""
 LONGER_PLIES = 4
 """Default of ``longer``."""
-MAX_SHOWN = 10
 _GIVE_UP = 8  # answers that fail one after the other before a policy is given up
 
 

@@ -36,7 +36,7 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
     """Let policies solve puzzles and show the tables; 2 where one of them could not be measured."""
     from genpolicy.errors import EngineError
     from genpolicy.files import sha256_of
-    from genpolicy_common.tables import write_json, write_markdown
+    from genpolicy_common.tables import publish
     from genpolicy_evaluation.puzzle_tables import PuzzleResult, puzzle_reports
     from genpolicy_evaluation.puzzles import attempt_puzzles, read_puzzle_file
 
@@ -52,7 +52,7 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
     )
     for text in found.shown:
         print(text, file=sys.stderr)
-    with opened_players(specs, game, arguments) as players:
+    with opened_players(game, arguments) as players:
         results, given_up = [], dict[str, str]()
         for player in players:
             try:
@@ -69,8 +69,6 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
         reports[0].notes += [f"{name} could not be measured: {reason}" for name, reason in given_up.items()]
         if found.num_bad:
             reports[0].notes.append(f"{found.num_bad} bad rows of the file were left out.")
-    for report in reports:
-        report.print()
     is_file = arguments.puzzles.is_file()
     facts = {
         "file": str(arguments.puzzles),
@@ -85,8 +83,7 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
     }
     policies = [result.figures(game, arguments.band) for result in results]
     failures = [{"policy": name, "reason": reason} for name, reason in given_up.items()]
-    write_json(arguments.json, {"puzzles": facts, "policies": policies, "not_measured": failures})
-    write_markdown(arguments.markdown, reports)
+    publish(reports, {"puzzles": facts, "policies": policies, "not_measured": failures}, arguments)
     for name, reason in given_up.items():
         print(f"genpolicy: not measured: {name}: {reason}", file=sys.stderr)
     return 2 if given_up else 0

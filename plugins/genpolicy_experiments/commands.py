@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from genpolicy.errors import ConfigError
-from genpolicy.files import full_disk_named, write_atomic
+from genpolicy.files import write_atomic
 from genpolicy.machine import commit
 from genpolicy_common.arguments import add_cluster
 from genpolicy_common.cluster import open_cluster
@@ -147,8 +147,7 @@ def write(experiment: Experiment, runner: Runner, out: Path, command: str) -> No
     write_atomic(out / f"{experiment.name}.md", markdown.encode())
     write_atomic(out / f"{experiment.name}.csv", tables.as_csv(rows).encode())
     write_json(out / f"{experiment.name}.json", tables.as_json(experiment, rows, tests, results))
-    with full_disk_named(out):
-        pictures = plots.draw(experiment, rows, out)
+    pictures = plots.draw(experiment, rows, out)
     markdown += "".join(f"\n![{experiment.name}]({path.name})\n" for path in pictures if path.suffix == ".png")
     write_atomic(out / f"{experiment.name}.md", markdown.encode())
     print(out / f"{experiment.name}.md")

@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection
@@ -32,11 +31,11 @@ from genpolicy.training.checkpoint import newest
 from genpolicy.training.config import RunConfig
 from genpolicy.training.run import CHECKPOINTS
 from genpolicy_common.cluster import Cluster, Crew, Lost, Worker
-from genpolicy_common.shipping import cache, fetch, folders_of, packed, replaced
+from genpolicy_common.shipping import cache, fetch, folders_of, replaced
 from genpolicy_experiments import stored, worker
 from genpolicy_experiments.runner import Job, Runner
 
-READY, FOLDER, LIST, READ, BEGUN, FILE, ENDED = "ready", "folder", "list", "read", "begun", "file", "ended"
+READY, LIST, READ, BEGUN, FILE, ENDED = "ready", "list", "read", "begun", "file", "ended"
 RESULTS = ""
 """Stands for the folder of the run, beside names of data sets."""
 PLACE, ON = "place", "on"
@@ -63,39 +62,35 @@ def make_runs(
         ClusterError: workers die one after the other, or have other versions.
         OSError, ValueError: a worker could not keep what it was sent; the message names it.
     """
-    _Driver(runner, deque(waiting), cluster, show).run()
+    _Driver(runner, list(waiting), cluster, show).run()
 
 
 class _Driver:
     def __init__(
-        self, runner: Runner, queue: deque[Job], cluster: Cluster, show: Callable[[Iterable[str], int], None]
+        self, runner: Runner, waiting: list[Job], cluster: Cluster, show: Callable[[Iterable[str], int], None]
     ) -> None:
-        self._runner, self._queue, self._show = runner, queue, show
+        self._runner, self._show = runner, show
         self._threads = runner.experiment.file.threads
-        most = max(1, min(len(queue), cluster.num_places // self._threads))
-        self._crew = Crew(cluster, serve, os.getcwd(), say=runner.say, most=most)
-        self._idle: deque[Worker] = deque()
-        self._at_work: dict[Worker, Job] = {}
-        self._ended: set[str] = set()
+        most = max(1, min(len(waiting), cluster.num_places // self._threads))
+        self._crew: Crew[Job] = Crew(cluster, serve, os.getcwd(), say=runner.say, most=most)
+        self._crew.waiting.extend(waiting)
 
     def run(self) -> None:
-        with closing(self._crew):
-            while self._queue or self._at_work:
-                who, message = self._crew.event()
-                if isinstance(message, Lost):
-                    self._idle = deque(each for each in self._idle if each is not who)
-                    if (job := self._at_work.pop(who, None)) is not None and job.run.key not in self._ended:
-                        self._queue.appendleft(job)
-                else:
+        crew = self._crew
+        with closing(crew):
+            while crew.waiting or crew.at_work:
+                who, message = crew.event()
+                if not isinstance(message, Lost):
                     self._answer(who, *message)
-                while self._idle and self._queue:
-                    self._give(self._idle.popleft(), self._queue.popleft())
-                self._show([f"{job.run.name} on {each.name}" for each, job in self._at_work.items()], 0)
-            if self._ended:
-                self._runner.say(self._crew.report())
+                while crew.idle and crew.waiting:
+                    self._give(crew.waiting.popleft())
+                self._show([f"{job.run.name} on {each.name}" for each, jobs in crew.at_work.items() for job in jobs], 0)
+            if crew.answered:
+                self._runner.say(crew.report())
 
-    def _give(self, who: Worker, job: Job) -> None:
-        """Tell a worker which run to make."""
+    def _give(self, job: Job) -> None:
+        """Have a worker make a run."""
+        who = self._crew.give(job)
         before = _job_of(job)
         about = self._runner.begin(job)
         about |= {PLACE: secrets.token_hex(16), ON: who.name, "before": before.get(ON), "threads": self._threads}
@@ -104,18 +99,14 @@ class _Driver:
         config = setup.as_begun(structured(RunConfig, about["config"]), worker.other_seeds(about, job.folder))
         about["config"] = {**about["config"], "learner": config.learner}
         about["policies"] = folders_of(set(_texts([{**about["config"], "data": {}}, about["plays"]])))
-        self._at_work[who] = job
         who.send(about)
 
     def _answer(self, who: Worker, kind: str, *rest: Any) -> None:
         if kind == READY:
-            self._at_work.pop(who, None)
-            self._idle.append(who)
+            self._crew.ready(who)
             return
-        job = self._at_work[who]
-        if kind == FOLDER:
-            who.send(packed(rest[0]))
-        elif kind == LIST:
+        (job,) = self._crew.at_work[who]
+        if kind == LIST:
             who.send(_data_files(rest[0]) if rest[0] else _run_files(job.folder))
         elif kind == READ:
             folder, name, offset = rest
@@ -132,7 +123,7 @@ class _Driver:
             while status == 0 and shared and not job.is_done and time.monotonic() < deadline:
                 time.sleep(0.5)
             self._runner.ended(status, job, f"worker {who.name}: ")
-            self._ended.add(job.run.key)
+            self._crew.at_work[who].clear()  # nobody else makes it, if the worker is lost before it is ready
             self._crew.credit(who)
             self._show([], 1)
             who.send(job.is_done)
@@ -331,9 +322,4 @@ def _wait(pipe: Connection, process: subprocess.Popen[bytes]) -> int:
                 pipe.recv()  # nothing is sent meanwhile, so this raises that the command is gone
         return process.returncode
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(timeout=60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        stored.stop([process])

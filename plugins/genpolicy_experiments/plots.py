@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from genpolicy.errors import ConfigError
+from genpolicy_evaluation.matplotlib_style import COLOURS, load_pyplot, save_figure
 from genpolicy_experiments.description import Experiment, Plot
 from genpolicy_experiments.metrics import BY_MOVE, FUTURE_STEP, is_share, step_of, title
 from genpolicy_experiments.tables import Row
@@ -15,9 +15,6 @@ from genpolicy_experiments.tables import Row
 MAX_BELOW = 4
 """Most series for which the legend is below the axes; with more it is beside them. It is never within."""
 MAX_TICKS = 7
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Colours that colour-blind people can tell apart (Okabe and Ito 2008, jfly.uni-koeln.de/color), without yellow, which
-is hard to see."""
 MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", ">", "*")
 DASHES = ("-", "--", "-.", ":")
 TITLES = {"flops": "FLOPs", "calls": "network calls, counting each future of a decision"}
@@ -31,19 +28,11 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
 
     Raises:
         ConfigError: matplotlib is missing.
+        OSError: as ``save_figure``.
     """
     if not experiment.file.plots:
         return []
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ConfigError(
-            "plots need matplotlib: pip install 'genpolicy[plot]', or remove plots from the file"
-        ) from error
-    written = []
+    pyplot, written = load_pyplot(), list[Path]()
     for index, plot in enumerate(experiment.file.plots):
         lines = _lines(plot, rows)
         named = [x for points in lines.values() for x, *_ in points if isinstance(x, str)]
@@ -69,11 +58,9 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
         axes.set_title(_plain(plot.title or experiment.file.title), wrap=True)
         axes.grid(alpha=0.25)
         _add_legend(figure, axes, plot, beside, only_random=not _has_names(plot))
-        for suffix in ("png", "svg"):
-            path = folder / f"{experiment.name}-{index + 1}.{suffix}"
-            figure.savefig(path, dpi=150)
-            written.append(path)
-        pyplot.close(figure)
+        paths = [folder / f"{experiment.name}-{index + 1}.{suffix}" for suffix in ("png", "svg")]
+        save_figure(figure, paths)
+        written += paths
     return written
 
 
@@ -124,8 +111,8 @@ def _random_level(plot: Plot, rows: Sequence[Row]) -> float | None:
 
 def _style(index: int) -> dict[str, Any]:
     """Colour, marker and line of a series; 70 of them differ."""
-    color = PALETTE[index % len(PALETTE)]
-    return {"color": color, "marker": MARKERS[index % len(MARKERS)], "linestyle": DASHES[index % len(DASHES)]}
+    looks = {"color": COLOURS, "marker": MARKERS, "linestyle": DASHES}
+    return {name: values[index % len(values)] for name, values in looks.items()}
 
 
 def _draw_labels(axes: Any, lines: Mapping[str, Sequence[Point]], labels: Sequence[str]) -> None:

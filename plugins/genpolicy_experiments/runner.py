@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from genpolicy.config import to_dict
 from genpolicy.errors import ConfigError
@@ -30,6 +29,7 @@ from genpolicy.folder_lock import FolderLock
 from genpolicy.machine import num_cores
 from genpolicy_common.cluster import Cluster
 from genpolicy_common.shipping import folders_of
+from genpolicy_evaluation.positions import progress_bar
 from genpolicy_experiments import own, possible, stored
 from genpolicy_experiments.description import Cell, Experiment, PlannedRun, digest
 
@@ -232,16 +232,7 @@ class Runner:
     @contextlib.contextmanager
     def _progress(self, total: int, done: int) -> Iterator[Callable[[Iterable[str], int], None]]:
         """A bar; what it is shown by: the names of the runs in progress, and how many more have ended."""
-        progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=self.console,
-            disable=not self.console.is_terminal,
-        )
-        with progress:
+        with progress_bar(console=self.console) as progress:
             task = progress.add_task(self.experiment.name, total=total, completed=done)
 
             def show(names: Iterable[str], ended: int = 0) -> None:
@@ -318,14 +309,7 @@ class Runner:
         try:
             yield
         finally:
-            for process, _ in self._live.values():
-                with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(signal.SIGTERM)
-            for process, _ in self._live.values():
-                try:
-                    process.wait(timeout=60)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+            stored.stop([process for process, _ in self._live.values()])
             self._live.clear()
 
     def results(self) -> list[Result]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +199,14 @@ def start(job: Path, threads: int) -> subprocess.Popen[bytes]:
             env=environment,
             start_new_session=True,  # Ctrl-C at the terminal is passed on by the process that starts it, once
         )
+
+
+def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Tell processes of runs to save and end, and wait for them; one that does not end in a minute is killed."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()

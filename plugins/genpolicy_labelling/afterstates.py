@@ -18,9 +18,9 @@ from genpolicy.data.records import Dataset, DatasetInfo, Record
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
 from genpolicy.values import parse_score, score_to_value
-from genpolicy_common.arguments import add_data, add_json, require
+from genpolicy_common.arguments import add_data, require
 from genpolicy_labelling import arguments as kinds
-from genpolicy_labelling.commands import finish
+from genpolicy_labelling.commands import add_output, finish
 from genpolicy_labelling.terminal import command_line, show, stoppable
 from genpolicy_labelling.writer import DatasetWriter
 
@@ -68,7 +68,7 @@ def afterstates(game: Game[Any], record: Record, num_moves: int, rng: random.Ran
     state = game.parse(record.state)
     for text in [*ranked[:1], *rng.sample(others, min(num_moves - 1, len(others)))]:
         after = game.play(state, game.moves.index(text))
-        if game.outcome(after) is not None or len(game.legal(after)) == 0:
+        if game.is_over(after):
             continue
         score = score_after(values[text], same_player=game.player(after) == game.player(state))
         yield Record(
@@ -146,8 +146,7 @@ def add_parser(verbs: Any) -> None:
         help=f"most moves of a position: its best and others drawn among those with values (default {DEFAULT_MOVES})",
     )
     parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="which moves are drawn")
-    parser.add_argument("--out", type=kinds.folder, required=True, metavar="FOLDER", help="folder of the new data set")
-    add_json(parser, "the counts")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 

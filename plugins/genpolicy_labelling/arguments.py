@@ -14,7 +14,8 @@ from genpolicy_common.option_types import whole as whole
 from genpolicy_common.option_types import wrong
 
 ALL_PLIES = 2**31 - 1
-Number = TypeVar("Number", int, float)
+One = TypeVar("One")
+Other = TypeVar("Other")
 
 
 def words(text: str) -> str:
@@ -42,39 +43,44 @@ def dataset(text: str) -> Path:
 
 def rates(text: str) -> tuple[float, float]:
     """``LOW:HIGH``, or one number for both."""
-    low, high = _pair(text, "LOW:HIGH with 0 <= LOW <= HIGH <= 1, such as 0.05:0.30", float)
-    if not 0 <= low <= high <= 1:
-        raise wrong("LOW:HIGH with 0 <= LOW <= HIGH <= 1, such as 0.05:0.30", text)
-    return low, high
+    takes = "LOW:HIGH with 0 <= LOW <= HIGH <= 1, such as 0.05:0.30"
+    return _pair(text, takes, float, float, lambda low, high: 0 <= low <= high <= 1)
 
 
 def plies(text: str) -> tuple[int, int]:
     """``LOW:HIGH``, or one number for both."""
-    low, high = _pair(text, "LOW:HIGH with 0 <= LOW <= HIGH, such as 4:12", int)
-    if not 0 <= low <= high:
-        raise wrong("LOW:HIGH with 0 <= LOW <= HIGH, such as 4:12", text)
-    return low, high
-
-
-def _pair(text: str, takes: str, kind: Callable[[str], Number]) -> tuple[Number, Number]:
-    low, _, high = text.partition(":")
-    try:
-        return kind(low), kind(high or low)
-    except ValueError:
-        raise wrong(takes, text) from None
+    return _pair(text, "LOW:HIGH with 0 <= LOW <= HIGH, such as 4:12", int, int, lambda low, high: 0 <= low <= high)
 
 
 def temperature(text: str) -> tuple[float, int]:
     """``T:PLIES``, or ``T`` for the whole game."""
     takes = "T:PLIES with T above 0 and PLIES at least 1, or T alone, such as 1:8"
-    value, _, number = text.partition(":")
+    return _pair(text, takes, float, int, lambda value, number: 0 < value < math.inf and number >= 1, str(ALL_PLIES))
+
+
+def adjudication(text: str) -> tuple[float, int]:
+    """``VALUE:PLIES``."""
+    takes = "VALUE:PLIES with 0 < VALUE <= 1 and PLIES at least 1, such as 0.95:8"
+    return _pair(text, takes, float, int, lambda value, number: 0 < value <= 1 and number >= 1, "")
+
+
+def _pair(
+    text: str,
+    takes: str,
+    one: Callable[[str], One],
+    other: Callable[[str], Other],
+    fits: Callable[[One, Other], bool],
+    missing: str | None = None,
+) -> tuple[One, Other]:
+    """``ONE:OTHER``; a missing ``OTHER`` is read as ``missing``, or as ``ONE``."""
+    first, _, second = text.partition(":")
     try:
-        made = float(value), int(number or ALL_PLIES)
+        pair = one(first), other(second or (first if missing is None else missing))
     except ValueError:
         raise wrong(takes, text) from None
-    if not (0 < made[0] < math.inf and made[1] >= 1):
+    if not fits(*pair):
         raise wrong(takes, text)
-    return made
+    return pair
 
 
 def share(text: str) -> float:
@@ -86,19 +92,6 @@ def share(text: str) -> float:
     if not 0 < number <= 1:
         raise wrong("a number above 0 and at most 1, such as 0.25", text)
     return number
-
-
-def adjudication(text: str) -> tuple[float, int]:
-    """``VALUE:PLIES``."""
-    takes = "VALUE:PLIES with 0 < VALUE <= 1 and PLIES at least 1, such as 0.95:8"
-    value, _, number = text.partition(":")
-    try:
-        limits = float(value), int(number)
-    except ValueError:
-        raise wrong(takes, text) from None
-    if not (0 < limits[0] <= 1 and limits[1] >= 1):
-        raise wrong(takes, text)
-    return limits
 
 
 def fractions(text: str) -> str:

@@ -8,23 +8,21 @@ as after a kill of the command: no question that was answered is asked again.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from genpolicy.data.oracle import Line, Oracle, analysed, analysed_by_run, make_oracle
-from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.registry import load_game
 from genpolicy_common.cluster import Cluster, Crew, Lost, Worker
-from genpolicy_common.shipping import fetch, folders_of, packed, replaced
+from genpolicy_common.shipping import fetch, folders_of, replaced
 
 T = TypeVar("T")
 Text = tuple[str, tuple[int, ...]]
 """A position on its way: the first one that it knows of, as text, and the moves from there (``Game.history``)."""
-FOLDER, READY, LINES = "folder", "ready", "lines"
+READY, LINES = "ready", "lines"
 AHEAD = 2
 """Blocks that a worker has at once where it need not be told how tasks go on: one waits while the other is searched."""
 
@@ -64,11 +62,9 @@ class ClusterOracle(Oracle):
     ) -> None:
         self.game, self._single = game, single
         folders = folders_of([spelling])
-        self._crew = Crew(cluster, serve, spelling, game.spec, folders, say=say)
-        self._idle: deque[Worker] = deque()
+        self._crew: Crew[_Block] = Crew(cluster, serve, spelling, game.spec, folders, say=say)
         self._number = 0
         self._facts: dict[str, Any] | None = None
-        self._first = ""
         try:
             while self._facts is None:
                 worker, message = self._crew.event()
@@ -96,39 +92,32 @@ class ClusterOracle(Oracle):
         self, blocks: Iterable[Sequence[Generator[Any, Line, T]] | None], horizon: int, *, move_values: bool = False
     ) -> Iterator[list[T]]:
         """Drive blocks of tasks, each on one worker; see ``Oracle.run``."""
-        source, dry = iter(blocks), False
-        at_work: dict[Worker, deque[_Block]] = {}
-        again: deque[_Block] = deque()
+        source, dry, crew = iter(blocks), False, self._crew
         while True:
-            while self._idle and (again or not dry):
-                block = again.popleft() if again else self._begin(next(source, None))
+            while crew.idle and (crew.waiting or not dry):
+                block = crew.waiting.popleft() if crew.waiting else self._begin(next(source, None))
                 if block is None:
                     dry = True
                 elif not block.waiting:
                     yield block.values
                 else:
-                    worker = self._idle.popleft()
-                    at_work.setdefault(worker, deque()).append(block)
+                    worker = crew.give(block)
                     worker.send((block.number, horizon, move_values, self._single, self._questions(block)))
-                    if len(at_work[worker]) < (AHEAD if self._single else 1):
-                        self._idle.append(worker)
-            if dry and not again and not at_work:
+                    if len(crew.at_work[worker]) < (AHEAD if self._single else 1):
+                        crew.idle.append(worker)
+            if dry and not crew.waiting and not crew.at_work:
                 return
-            worker, message = self._crew.event()
-            if isinstance(message, Lost):
-                again.extend(at_work.pop(worker, ()))
-                self._idle = deque(each for each in self._idle if each is not worker)
+            worker, message = crew.event()
+            if isinstance(message, Lost) or self._greet(worker, message):
                 continue
-            if self._greet(worker, message):
-                continue
-            block = next(each for each in at_work[worker] if each.number == message[1])
+            block = next(each for each in crew.at_work[worker] if each.number == message[1])
             self._take(worker, block, message[2])
             if not block.waiting:
-                at_work[worker].remove(block)
-                if not at_work[worker]:
-                    del at_work[worker]
-                if worker not in self._idle:
-                    self._idle.append(worker)
+                crew.at_work[worker].remove(block)
+                if not crew.at_work[worker]:
+                    del crew.at_work[worker]
+                if worker not in crew.idle:
+                    crew.idle.append(worker)
                 yield block.values
                 dry = False
 
@@ -171,22 +160,14 @@ class ClusterOracle(Oracle):
         Raises:
             EngineError: its oracle is another one than the first worker's.
         """
-        kind, about = message[:2]
-        if kind == FOLDER:
-            worker.send(packed(about))
-        elif kind == READY:
-            if self._facts is None:
-                self._facts, self._first = about, worker.name
-            elif about != self._facts:
-                theirs, ours = about["about"], self._facts["about"]
-                differ = [key for key in theirs if theirs[key] != ours.get(key)]
-                said = "; ".join(f"{key} {theirs[key]!r}, not {ours.get(key)!r}" for key in differ)
-                raise EngineError(
-                    f"worker {worker.name}: its oracle is another one than that of worker {self._first}: {said}. "
-                    "Labels must come from one; install the same on all machines of the cluster"
-                )
-            self._idle.append(worker)
-        return kind in (FOLDER, READY)
+        if message[0] != READY:
+            return False
+        self._facts = self._facts or message[1]
+        same = {**message[1]["about"], "scale": message[1]["scale"], "together": message[1]["together"]}
+        way_out = "Labels must come from one; install the same on all machines of the cluster"
+        self._crew.require_same(worker, {"its oracle": same}, way_out)
+        self._crew.ready(worker)
+        return True
 
 
 def serve(pipe: Connection, spelling: str, spec: str, folders: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.cli import add_verbs
-from genpolicy_common.arguments import add_alias, add_cluster, add_data, add_json, require, say
+from genpolicy_common.arguments import MAX_SHOWN, add_alias, add_cluster, add_data, add_json, require, say
 from genpolicy_labelling import arguments as kinds
 from genpolicy_labelling.terminal import command_line, progress, show, stoppable
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from genpolicy.game import Game
     from genpolicy_labelling.writer import DatasetWriter
 
-MAX_SHOWN = 5
-"""Number of positions without a label whose reasons are shown; the others are counted."""
 AFTER_A_KILL = (
     "The same command resumes after Ctrl-C, SIGTERM, SIGHUP or a kill. Each answer is kept as it comes, so nothing is "
     "lost, and only positions whose search had not ended (at most 2 per engine process) are searched again. A power "
@@ -82,7 +80,7 @@ def _add_import(verbs: Any) -> None:
     )
     parser.add_argument("--max-positions", type=kinds.positive, metavar="N", help="stop after N positions")
     add_split(parser)
-    _add_output(parser)
+    add_output(parser)
     parser.set_defaults(run=run_import)
 
 
@@ -103,7 +101,7 @@ def _add_label(verbs: Any) -> None:
         help="share of the records to relabel, in (0, 1]; the others are copied (default 1)",
     )
     parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="which records --share draws")
-    _add_output(parser)
+    add_output(parser)
     parser.set_defaults(run=run_label)
 
 
@@ -157,7 +155,7 @@ def _add_selfplay(verbs: Any) -> None:
     )
     parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="seed of every draw (default 0)")
     add_split(parser)
-    _add_output(parser)
+    add_output(parser)
     parser.set_defaults(run=run_selfplay)
 
 
@@ -219,7 +217,8 @@ def add_split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split-seed", type=kinds.whole, default=0, metavar="N", help="seed of the split (default 0)")
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add ``--out`` and ``--json``."""
     parser.add_argument("--out", type=kinds.folder, required=True, metavar="FOLDER", help="folder of the new data set")
     add_json(parser, "the counts")
 

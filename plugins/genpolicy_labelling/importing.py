@@ -11,18 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy.data.records import Record
-from genpolicy.data.window_encoder import is_over
 from genpolicy.errors import SourceError
 from genpolicy.facets import reader
 from genpolicy.files import sha256_of
 from genpolicy.game import Game, PlayedGame, Position
+from genpolicy_common.arguments import MAX_SHOWN
 from genpolicy_labelling.splits import SplitFractions, checked_split
 from genpolicy_labelling.writer import DatasetWriter
 
 ALL = "all"
 """Stands for every position of a game that can list them."""
-MAX_SHOWN = 5
-"""Number of bad entries that are shown; the others are counted."""
 
 
 @dataclass
@@ -226,7 +224,7 @@ def _position_records(
     on_bad: Callable[[SourceError], None],
 ) -> list[Record]:
     state = game.parse(position.text)
-    if is_over(game, state) and (position.played is None or len(game.legal(state)) == 0):
+    if game.is_over(state) and (position.played is None or len(game.legal(state)) == 0):
         report.skipped["game over"] += 1
         return []
     if position.game_id is not None:

@@ -19,10 +19,9 @@ from genpolicy.data.oracle import Oracle, analysed, make_oracle
 from genpolicy.data.records import Dataset, DatasetInfo, Record
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
-from genpolicy_common.arguments import add_json, say
+from genpolicy_common.arguments import MAX_SHOWN, say
 from genpolicy_labelling import arguments as kinds
-from genpolicy_labelling.commands import add_game, add_split, finish
-from genpolicy_labelling.importing import MAX_SHOWN
+from genpolicy_labelling.commands import add_game, add_output, add_split, finish
 from genpolicy_labelling.label import make_record
 from genpolicy_labelling.splits import SplitFractions
 from genpolicy_labelling.terminal import command_line, progress, show, stoppable
@@ -198,8 +197,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--horizon", type=kinds.positive, default=8, metavar="N", help="moves in a line (default 8)")
     parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="seed of the games (default 0)")
     add_split(parser)
-    parser.add_argument("--out", type=kinds.folder, required=True, metavar="FOLDER", help="folder of the new data set")
-    add_json(parser, "the counts")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 

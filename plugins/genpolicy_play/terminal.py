@@ -239,11 +239,10 @@ def imagined_text(game: Game[Any], state: Any, line: Sequence[int]) -> str:
 
 def ending_of(game: Game[Any], state: Any) -> Ending | None:
     """How the game has ended in a position by its rules; None while it runs."""
-    outcome = game.outcome(state)
-    if outcome is None and len(game.legal(state)) > 0:
+    if not game.is_over(state):
         return None
-    player, reason = game.player(state), game.view.ending(state)
-    if outcome is None or outcome == 0:
+    outcome, player, reason = game.outcome(state), game.player(state), game.view.ending(state)
+    if not outcome:
         return Ending(None, reason)
     return Ending(player if outcome > 0 else 1 - player, reason)
 

@@ -34,7 +34,6 @@ from genpolicy.data.window_encoder import (
     WindowRecord,
     best_moves_of,
     child_of,
-    is_over,
     position_key,
     value_of,
 )
@@ -340,7 +339,7 @@ class _Encoder(WindowEncoder):
         children = [child_of(game, row, move) for row, move in out]
         turned = [game.player(state) != row.players[0] for (row, _), state in zip(out, children, strict=True)]
         results = [
-            ((game.outcome(state) or 0.0) * (-1 if turns else 1)) if is_over(game, state) else None
+            ((game.outcome(state) or 0.0) * (-1 if turns else 1)) if game.is_over(state) else None
             for state, turns in zip(children, turned, strict=True)
         ]
         shown = np.zeros((len(children), 2, self.layout.state_length), np.int16)

@@ -8,19 +8,16 @@ import json
 import shlex
 import shutil
 import sys
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genpolicy_arena.commands import add_rating_arguments, rating_options
-from genpolicy_common.arguments import add_alias, add_device, add_json, say_device, settle_device
+from genpolicy_arena.commands import add_rating_arguments, games_bar, rating_options
+from genpolicy_common.arguments import add_alias, add_device, add_json, say, say_device, settle_device
 from genpolicy_evaluation.players import find_game, names_of, specs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from genpolicy.data.records import Dataset
     from genpolicy.game import Game
     from genpolicy.policies.base import Policy
@@ -328,7 +325,7 @@ def _play(arguments: argparse.Namespace, game: Game[Any], rows: list[Row], side:
     folder = side / f"tournament-{hashlib.sha256(facts.encode()).hexdigest()[:10]}"
     if arguments.again:
         shutil.rmtree(folder, ignore_errors=True)
-    with _progress() as progress:
+    with games_bar() as progress:
         run_tournament(
             config,
             game,
@@ -336,7 +333,7 @@ def _play(arguments: argparse.Namespace, game: Game[Any], rows: list[Row], side:
             workers=arguments.parallel,
             threads=arguments.threads or 1,
             progress=progress,
-            note=lambda text: print(text, file=sys.stderr),
+            note=say,
         )
     return folder
 
@@ -344,15 +341,6 @@ def _play(arguments: argparse.Namespace, game: Game[Any], rows: list[Row], side:
 RANDOM_PLIES = 6
 """Random moves before each game of ``--play`` without a book."""
 MAX_PLIES = 512
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    from genpolicy_evaluation.positions import progress_bar
-
-    with progress_bar() as bar:
-        task = bar.add_task("games", total=None)
-        yield lambda done, planned, sprt: bar.update(task, completed=done, total=planned)
 
 
 def _title(arguments: argparse.Namespace, game: Game[Any]) -> str:

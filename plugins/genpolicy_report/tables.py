@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from genpolicy.game import PublishedResult
+from genpolicy_arena.crosstable import end_text
 from genpolicy_common.tables import Report, number_with_interval, percent_with_interval, positions_text
 from genpolicy_evaluation.latency import number
 from genpolicy_evaluation.puzzle_rating import PuzzleRating
@@ -129,11 +130,7 @@ def main_charts(rows: Sequence[Row], published: Sequence[PublishedResult]) -> Ch
             "elo",
             "Elo",
             "",
-            {
-                row.name: (_known(row.elo["elo"]), _low(row.elo["low"]), _high(row.elo["high"]))
-                for row in rows
-                if row.elo
-            },
+            {row.name: _elo_span(row.elo) for row in rows if row.elo},
             {},  # published ratings are of other pools of players, so they share no axis
         ),
     ]
@@ -247,11 +244,8 @@ def _rating(figures: _Figures | None) -> str:
 def _elo(elo: _Figures | None) -> str:
     if elo is None:
         return "-"
-    ends = [
-        ("-inf" if sign < 0 else "+inf") if math.isinf(end) else f"{end:.0f}"
-        for end, sign in ((_low(elo["low"]), -1), (_high(elo["high"]), 1))
-    ]
-    return f"{elo['elo']:.0f} [{', '.join(ends)}]"
+    value, low, high = _elo_span(elo)
+    return f"{value:.0f} [{end_text(low, 0)}, {end_text(high, 0)}]"
 
 
 def _judged(row: Row, key: str, interval: str, digits: int = 3) -> str:
@@ -291,13 +285,10 @@ def _span(figures: _Figures, key: str, factor: float) -> Span:
     return factor * _known(value), factor * _known(ends[0]), factor * _known(ends[1])
 
 
-def _known(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+def _known(value: float | None, otherwise: float = math.nan) -> float:
+    return otherwise if value is None else float(value)
 
 
-def _low(value: float | None) -> float:
-    return -math.inf if value is None else float(value)
-
-
-def _high(value: float | None) -> float:
-    return math.inf if value is None else float(value)
+def _elo_span(elo: _Figures) -> Span:
+    """An end that nothing bounds is infinite, and None in the figures."""
+    return _known(elo["elo"]), _known(elo["low"], -math.inf), _known(elo["high"], math.inf)

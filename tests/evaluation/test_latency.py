@@ -23,7 +23,7 @@ from genpolicy_common.labelled import LabelledPosition
 from genpolicy_evaluation.latency import LatencyPoint, latency_report, limited_threads, measure_latency
 from genpolicy_evaluation.latency_command import read_sweeps
 from genpolicy_evaluation.latency_plot import series_of
-from genpolicy_evaluation.matplotlib_style import check_plot_files
+from genpolicy_evaluation.matplotlib_style import check_plot_files, load_pyplot, save_figure
 from tests.small_datasets import CONNECT, solved_connect
 
 
@@ -47,6 +47,27 @@ class Sleeper(Policy):
         time.sleep(self._per_call + self._per_position * len(states))
         stats = {"network_calls": float(len(states)), **self._stats}
         return [Decision(move := int(self.game.legal(s)[0]), line=(move, move, move), stats=stats) for s in states]
+
+
+def test_a_kill_while_a_picture_is_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures, path = pytest.importorskip("matplotlib.figure"), tmp_path / "x.png"
+    pyplot = load_pyplot()
+    save_figure(pyplot.figure(), [path])
+    before = path.read_bytes()
+    assert before.startswith(b"\x89PNG")
+
+    def killed(figure: Any, target: Any, **options: Any) -> None:
+        if isinstance(target, Path):
+            target.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(figures.Figure, "savefig", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save_figure(pyplot.figure(), [path])
+    assert path.read_bytes() == before
+    assert not pyplot.get_fignums()
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +196,7 @@ def test_missing_matplotlib_and_unknown_pictures_are_named(tmp_path: Path, monke
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ConfigError, match=r"--plot needs matplotlib: pip install 'genpolicy\[plot\]'"):
+    with pytest.raises(ConfigError, match=r"plots need matplotlib: pip install 'genpolicy\[plot\]'"):
         check_plot_files([tmp_path / "x.png"])
 
 

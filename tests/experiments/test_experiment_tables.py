@@ -187,6 +187,25 @@ def test_random_level_and_several_shares_are_drawn(tmp_path: Path) -> None:
     assert "<!-- all -->" in written[3]
 
 
+def test_a_kill_while_a_plot_is_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    from genpolicy_experiments import plots
+
+    experiment = experiment_of(tmp_path, plots=[{"x": "way"}])
+    rows = tables.rows_of(experiment, results_of(experiment, tmp_path))
+    before = {path: path.read_bytes() for path in plots.draw(experiment, rows, tmp_path)}
+
+    def killed(figure: Any, target: Any, **options: Any) -> None:
+        if isinstance(target, Path):
+            target.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(figures.Figure, "savefig", killed)
+    with pytest.raises(KeyboardInterrupt):
+        plots.draw(experiment, rows, tmp_path)
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_shares_and_amounts_share_no_axis(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="shares and amounts on one axis"):
         experiment_of(tmp_path, plots=[{"x": "way", "y": "best, ms"}])

@@ -72,7 +72,7 @@ def state_of(scene: Scene) -> tuple[Game[Any], Any]:
     state = game.parse(scene.position or None)
     for typed in scene.moves:
         state = game.play(state, game.move_from_text(state, typed))
-    if game.outcome(state) is not None or not len(game.legal(state)):
+    if game.is_over(state):
         raise ValueError(
             f"scene {scene.title!r}: the game is over in {game.format(state)!r} ({game.view.ending(state)}): nothing "
             "is left to imagine"

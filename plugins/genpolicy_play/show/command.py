@@ -121,7 +121,7 @@ def _position(policy: Policy, arguments: argparse.Namespace) -> Any:
     state = game.parse(arguments.position or " ".join(arguments.words) or None)
     for typed in arguments.moves:
         state = game.play(state, game.move_from_text(state, typed))
-    if game.outcome(state) is not None or not len(game.legal(state)):
+    if game.is_over(state):
         raise ValueError(
             f"the game is over in {game.format(state)!r} ({game.view.ending(state)}): nothing is left to imagine"
         )
