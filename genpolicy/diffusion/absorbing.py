@@ -57,8 +57,7 @@ class Absorbing(Process):
     ) -> Tensor:
         """q(x_s | x_t, x_0), float64 [..., K+1]; an unmasked token stays, whatever x_0 is."""
         xt, x0 = torch.as_tensor(xt), torch.as_tensor(x0)
-        times = self.times(t, xt, first=1)
-        reveal = self._reveal(times, self.earlier(s, times, xt))
+        reveal = self._reveal(*self.step_times(t, s, xt))
         for name, ids in (("xt", xt), ("x0", x0)):
             self.require_symbols(ids, self.mask, name)
         reveal, xt, x0 = broadcast(reveal, xt.long(), x0.long())
@@ -77,8 +76,7 @@ class Absorbing(Process):
         admitted: Tensor | None = None,
     ) -> Tensor:
         """p(x_s | x_t), float64 [..., K+1]; the plug-in and the mixture of posteriors are the same here."""
-        times = self.times(t, xt, first=1)
-        reveal = self._reveal(times, self.earlier(s, times, xt))
+        reveal = self._reveal(*self.step_times(t, s, xt))
         self.require_symbols(xt, self.mask, "xt")
         f = log_probabilities(logits, self.num_symbols, admitted).exp()
         reveal, xt = broadcast(reveal, xt.long())

@@ -104,8 +104,7 @@ class Multinomial(Process):
         xt, x0 = torch.as_tensor(xt), torch.as_tensor(x0)
         self.require_symbols(xt, self.num_symbols - 1, "xt")
         self.require_symbols(x0, self.mask, "x0")
-        times = self.times(t, xt, first=1)
-        alpha_t, alpha_s, xt, x0 = broadcast(*self._alphas(times, self.earlier(s, times, xt)), xt.long(), x0.long())
+        alpha_t, alpha_s, xt, x0 = broadcast(*self._alphas(*self.step_times(t, s, xt)), xt.long(), x0.long())
         noise = self.prior(admitted=admitted).to(xt.device)
         return _plug_in(self._one_hot(x0), xt, noise, alpha_t, alpha_s, unlabelled=x0 == self.mask)
 
@@ -120,8 +119,7 @@ class Multinomial(Process):
     ) -> Tensor:
         """p(x_s | x_t), float64 [..., K], by the kernel of ``prediction_type``."""
         self.require_symbols(xt, self.num_symbols - 1, "xt")
-        times = self.times(t, xt, first=1)
-        alpha_t, alpha_s, xt = broadcast(*self._alphas(times, self.earlier(s, times, xt)), xt.long())
+        alpha_t, alpha_s, xt = broadcast(*self._alphas(*self.step_times(t, s, xt)), xt.long())
         noise = self.prior(admitted=admitted).to(xt.device)
         log_f = log_probabilities(logits, self.num_symbols, admitted)
         if self.prediction_type == "denoiser":

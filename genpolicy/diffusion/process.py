@@ -355,16 +355,16 @@ class Process(ABC):
             raise ValueError(f"{name} must be in {first}..{self.num_timesteps}, got {times.tolist()}")
         return times.long() if like is None else _rows_first(times.long(), like)
 
-    def earlier(self, s: int | Tensor, t: Tensor, like: Tensor) -> Tensor:
-        """``s`` as an int64 tensor that broadcasts with ``like``.
+    def step_times(self, t: int | Tensor, s: int | Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """``t`` and the earlier ``s`` as int64 tensors that broadcast with ``like``.
 
         Raises:
-            ValueError: out of range, or not before t.
+            ValueError: out of range, or s not before t.
         """
-        times = self.times(s, like, first=0, name="s")
-        if not bool((times < t).all()):
-            raise ValueError(f"s must be before t, got s={times.flatten().tolist()}, t={t.flatten().tolist()}")
-        return times
+        late, early = self.times(t, like, first=1), self.times(s, like, first=0, name="s")
+        if not bool((early < late).all()):
+            raise ValueError(f"s must be before t, got s={early.flatten().tolist()}, t={late.flatten().tolist()}")
+        return late, early
 
     def require_symbols(self, ids: Tensor, largest: int, name: str) -> None:
         """Check that token ids are 0..largest.

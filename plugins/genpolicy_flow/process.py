@@ -199,7 +199,6 @@ class FlowMatching(Process):
     def _decide(self, xt: Tensor, t: int | Tensor, s: int | Tensor) -> Tensor:
         """r of each token, [...]; 0 for a token that is visibly decided."""
         self.require_symbols(xt, self.input_symbols - 1, "xt")
-        times = self.times(t, xt, first=1)
         alpha = self.alpha.to(xt.device)
-        decide = formulas.decide_probability(alpha[times], alpha[self.earlier(s, times, xt)])
+        decide = formulas.decide_probability(*(alpha[times] for times in self.step_times(t, s, xt)))
         return torch.where(xt == self.mask, decide, 0.0) if self.noise_is_visible else decide
