@@ -119,15 +119,14 @@ class Sampler(ABC):
     ) -> None:
         values = read_options(f"sampler {type(self).__name__!r}", options, self.options)
         values = {option.name: values.get(option.name, option.default) for option in self.options}
-        if self.decides_last != bool(last):
-            way_out = "give the places to decide last, e.g. last=[layout.first_action]"
-            raise ConfigError(f"{type(self).__name__}: {'takes no last' if last else way_out}")
-        if self.orders_blocks != bool(blocks):
-            way_out = "give the block of each token, e.g. blocks=layout.blocks.tolist()"
-            raise ConfigError(f"{type(self).__name__}: {'takes no blocks' if blocks else way_out}")
-        for name, places in (("last", last), ("blocks", blocks)):
-            if places:
-                values[name] = [int(place) for place in places]
+        for name, given, takes, way_out in (
+            ("last", last, self.decides_last, "give the places to decide last, e.g. last=[layout.first_action]"),
+            ("blocks", blocks, self.orders_blocks, "give the block of each token, e.g. blocks=layout.blocks.tolist()"),
+        ):
+            if takes != bool(given):
+                raise ConfigError(f"{type(self).__name__}: {f'takes no {name}' if given else way_out}")
+            if takes:
+                values[name] = [int(place) for place in given]
         if isinstance(process, Mapping):
             own = {key: value for key, value in process.items() if key != "num_symbols"}
             process = make_process(own, process["num_symbols"])
