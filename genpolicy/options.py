@@ -202,7 +202,7 @@ def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple
             try:
                 declared = declared(spec)
             except Exception as error:  # a third party's code may raise anything
-                owner = f"{registry.ONE_OF[group]} {name!r} ({registry.origin(group, name)})"
+                owner = registry.named(group, name, declared)
                 raise RegistryError(f"{owner} cannot declare its options: {type(error).__name__}: {error}") from error
     if not isinstance(declared, tuple | list):
         raise registry.wrong_thing(group, name, declared, "a list of options")
@@ -211,9 +211,7 @@ def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple
         raise registry.wrong_thing(group, name, wrong, "a genpolicy.options.Option in its options")
     names = [option.name for option in options]
     if twice := next((each for each in names if names.count(each) > 1), None):
-        raise RegistryError(
-            f"{registry.ONE_OF[group]} {name!r} ({registry.origin(group, name)}) declares the option {twice!r} twice"
-        )
+        raise RegistryError(f"{registry.named(group, name, declared)} declares the option {twice!r} twice")
     return options
 
 

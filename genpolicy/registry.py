@@ -399,16 +399,11 @@ def load_game(spec: str) -> Game[Any]:
     name, arguments = split_spec(spec)
     game = load("games", name)
     try:
-        made = game(**arguments)
-    except (ValueError, LookupError):
-        raise
+        with making("games", name, ValueError, LookupError, TypeError):
+            made = game(**arguments)
     except TypeError as error:
         _check_arguments(spec, game, arguments)
         raise ValueError(f"game {spec!r}: {error}; see the documentation of {game.__module__}") from error
-    except Exception as error:  # a third party's constructor may raise anything
-        raise RegistryError(
-            f"game {spec!r} cannot be made ({origin('games', name)}): {type(error).__name__}: {error}"
-        ) from error
     if not isinstance(made, Game):
         raise wrong_thing("games", name, made, "a Game")
     needed = ("name", "spec", "moves", "tokens", "protocol", "players")
