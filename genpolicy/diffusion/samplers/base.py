@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from genpolicy import registry
-from genpolicy.diffusion.logits import Denoiser, TypedLogits
+from genpolicy.diffusion.logits import Admitted, Denoiser, Logits, TypedLogits
 from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.process import Process
 from genpolicy.diffusion.random import Generators, uniforms
@@ -55,7 +55,7 @@ class Step:
     """[B, N] int64 tokens at time t."""
     frozen: Tensor
     """[B, N] bool."""
-    admitted: Tensor | None
+    admitted: Admitted
     """[N, K] or [B, N, K] bool."""
     generator: Generators
 
@@ -186,7 +186,7 @@ class Sampler(ABC):
         self.timesteps = torch.tensor(grid)
         self.num_inference_steps = num
 
-    def parts_of(self, admitted: Tensor | None) -> Callable[[Tensor | TypedLogits], TypedLogits]:
+    def parts_of(self, admitted: Admitted) -> Callable[[Logits], TypedLogits]:
         """Splits predictions by what their tokens admit (``AdmittedParts``), which is worked out once for a tensor."""
         if admitted is None or admitted.ndim != 2:
             return TypedLogits.of
@@ -196,13 +196,13 @@ class Sampler(ABC):
 
     def step(
         self,
-        logits: Tensor | TypedLogits,
+        logits: Logits,
         t: int,
         s: int,
         xt: Tensor,
         *,
         frozen: Tensor,
-        admitted: Tensor | None = None,
+        admitted: Admitted = None,
         generator: Generators = None,
     ) -> SamplerOutput:
         """Tokens at time ``s`` from tokens at time ``t``.
@@ -315,7 +315,7 @@ def sample_steps(
     xT: Tensor,
     frozen: Tensor,
     *,
-    admitted: Tensor | None = None,
+    admitted: Admitted = None,
     generator: Generators = None,
     num_steps: int | None = None,
     change: Callable[[TypedLogits], TypedLogits] = lambda logits: logits,
@@ -362,7 +362,7 @@ def sample(
     xT: Tensor,
     frozen: Tensor,
     *,
-    admitted: Tensor | None = None,
+    admitted: Admitted = None,
     generator: Generators = None,
     num_steps: int | None = None,
 ) -> Tensor:
