@@ -60,13 +60,9 @@ class Multinomial(Process):
         *,
         prediction_type: str = "denoiser",
         trained_on: str | None = None,
-        weighting: str = "linear",
-        reduction: str = "sum",
-        time_sampling: str = "low_discrepancy",
+        **of_process: str,
     ) -> None:
-        super().__init__(
-            num_symbols, num_timesteps, schedule, weighting=weighting, reduction=reduction, time_sampling=time_sampling
-        )
+        super().__init__(num_symbols, num_timesteps, schedule, **of_process)
         require_one_of("prediction_type", prediction_type, PREDICTION_TYPES)
         self.prediction_type = prediction_type
         self.trained_on = trained_on or ("all" if prediction_type == "denoiser" else "redrawn")

@@ -270,14 +270,9 @@ def sampler_class(name: str) -> type[Sampler]:
 def make_sampler(
     name: str, process: Process, last: Sequence[int] = (), blocks: Sequence[int] = (), **options: Any
 ) -> Sampler:
-    """A sampler of a process by its name, its grid laid with T steps.
+    """A sampler by its entry-point name in group ``genpolicy.samplers``, its grid laid with T steps.
 
-    Args:
-        name: Entry-point name in group ``genpolicy.samplers``.
-        process: The process whose noise is undone.
-        last: As in ``Sampler``.
-        blocks: As in ``Sampler``.
-        options: Values of the sampler's options.
+    The other arguments are those of ``Sampler``.
 
     Raises:
         ConfigError: no such sampler or option (with the near one), an option out of range, or a process that the
@@ -355,20 +350,8 @@ def sample_steps(
         xt = out.prev_sample
 
 
-def sample(
-    model: Denoiser,
-    process: Process,
-    sampler: Sampler,
-    xT: Tensor,
-    frozen: Tensor,
-    *,
-    admitted: Admitted = None,
-    generator: Generators = None,
-    num_steps: int | None = None,
-) -> Tensor:
+def sample(model: Denoiser, process: Process, sampler: Sampler, xT: Tensor, frozen: Tensor, **options: Any) -> Tensor:
     """Clean tokens [B, N] from noise; arguments and errors are those of ``sample_steps``, which gives every step."""
-    for step in sample_steps(
-        model, process, sampler, xT, frozen, admitted=admitted, generator=generator, num_steps=num_steps
-    ):
+    for step in sample_steps(model, process, sampler, xT, frozen, **options):
         xT = step.output.prev_sample
     return xT
