@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from genpolicy.drawing import Drawing
 from genpolicy.errors import SourceError
+from genpolicy.files import OnBad as OnBad
 from genpolicy.sources import PlayedGame, Position, Puzzle
 from genpolicy.values import CENTIPAWN_SCALE
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from genpolicy.game import Game
 
 StateT = TypeVar("StateT")
-OnBad = Callable[[SourceError], None]
 
 
 class Files:

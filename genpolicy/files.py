@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PACKED_CHUNK_BYTES = 1 << 12  # small, since a chunk of packed bytes can unpack to thousands of times its size
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk without space."""
+OnBad = Callable[[SourceError], None]
+"""Called with the error of each bad entry of a file, which is then skipped."""
 FileT = TypeVar("FileT")
 EntryT = TypeVar("EntryT")
 MAX_LINE_BREAKS = 50
@@ -199,9 +201,7 @@ def _is_row(text: str) -> bool:
         return False
 
 
-def refuse(
-    error: SourceError, on_bad: Callable[[SourceError], None] | None, cause: BaseException | None = None
-) -> None:
+def refuse(error: SourceError, on_bad: OnBad | None, cause: BaseException | None = None) -> None:
     """Call ``on_bad`` with the error of a bad entry, whose reader goes on with the next; None raises it.
 
     Raises:
@@ -213,9 +213,7 @@ def refuse(
 
 
 def entries_of(
-    files: Sequence[FileT],
-    read: Callable[[FileT, Callable[[SourceError], None] | None], Iterator[EntryT]],
-    on_bad: Callable[[SourceError], None] | None,
+    files: Sequence[FileT], read: Callable[[FileT, OnBad | None], Iterator[EntryT]], on_bad: OnBad | None
 ) -> Iterator[EntryT]:
     """The entries of some files, one file after the other.
 
