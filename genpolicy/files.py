@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import glob
 import hashlib
 import io
 import os
@@ -117,6 +118,18 @@ def sha256_of(path: Path) -> str:
     """SHA-256 of a file as hexadecimal text, read in pieces."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that a path stands for, in name order: itself, or those of a folder with its subfolders or of a glob.
+
+    Hidden files of a folder are left out.
+    """
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+    return sorted(filter(Path.is_file, map(Path, glob.glob(str(path), recursive=True))))
 
 
 class ZstandardReader(io.RawIOBase):
