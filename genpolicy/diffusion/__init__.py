@@ -1,7 +1,7 @@
 """Diffusion over discrete tokens.
 
 - ``Process``, ``Absorbing``, ``Multinomial``: how clean tokens become noise, what is trained and what is reported;
-  ``SCHEDULES``, ``get_schedule``, ``alpha_table``: how fast.
+  ``SCHEDULES``, ``get_schedule``: how fast.
 - ``Denoiser``: the network as processes and samplers see it. ``TypedLogits``, ``LogitGroup``: its predictions, in
   groups of tokens that hold the same symbols; ``token_nll``: their negative log-likelihood at some tokens.
 - ``Sampler`` and its subclasses: the way from noise back to clean tokens. ``make_sampler`` makes one by its name,
@@ -26,5 +26,4 @@ from genpolicy.diffusion.samplers import Step as Step
 from genpolicy.diffusion.samplers import make_sampler as make_sampler
 from genpolicy.diffusion.samplers import sample as sample
 from genpolicy.diffusion.schedules import SCHEDULES as SCHEDULES
-from genpolicy.diffusion.schedules import alpha_table as alpha_table
 from genpolicy.diffusion.schedules import get_schedule as get_schedule

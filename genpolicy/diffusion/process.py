@@ -20,7 +20,7 @@ from torch import Tensor
 
 from genpolicy.diffusion.logits import Admitted, Denoiser, Logits, TypedLogits, token_nll
 from genpolicy.diffusion.random import Generators, beta_quantile, low_discrepancy, stratified, uniforms
-from genpolicy.diffusion.schedules import alpha_table
+from genpolicy.diffusion.schedules import get_schedule
 from genpolicy.errors import ConfigError, require_one_of
 
 WEIGHTINGS = ("constant", "reciprocal", "linear", "elbo")
@@ -98,7 +98,7 @@ class Process(ABC):
         require_one_of("time_sampling", time_sampling, TIME_SAMPLINGS)
         self.num_symbols, self.num_timesteps, self.schedule = num_symbols, num_timesteps, schedule
         self.weighting, self.reduction, self.time_sampling = weighting, reduction, time_sampling
-        self.alpha = alpha_table(schedule, num_timesteps)
+        self.alpha = get_schedule(schedule).table(num_timesteps)
         """[T+1] float64."""
         self.mask = num_symbols
         """Id of an unlabelled token; in an absorbing process also the state that tokens fall into."""
