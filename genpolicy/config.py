@@ -239,19 +239,16 @@ def structured(
             raise ConfigError(f"{at}key {'.'.join(map(str, keys))!r}: {value!r} refers to another value; write it out")
     try:
         made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(data))))
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, OverflowError) as error:
         key = getattr(error, "full_key", "") or _refused_key(schema, data)
         name = f"{prefix}.{key}".strip(".")
-        problem = _first_line(error)
+        problem = f"the number is out of range ({error})" if isinstance(error, OverflowError) else _first_line(error)
         if "Incompatible value 'None'" in problem:
             problem = "it has no value, and needs one"
         problem = problem.replace("Value '$VALUE' of type '$VALUE_TYPE'", "a value in it")  # as OmegaConf leaves it
         raise ConfigError(f"{at}key {name!r}: {problem}") from error
     except ConfigError as error:
         raise ConfigError(f"{at}{error}") from error
-    except OverflowError as error:
-        key = f"{prefix}.{_refused_key(schema, data)}".strip(".")
-        raise ConfigError(f"{at}key {key!r}: the number is out of range ({error})") from error
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{at}{prefix + ': ' if prefix else ''}{error}") from error
     return cast(ConfigT, made)
