@@ -67,7 +67,7 @@ def find_files(path: Path) -> tuple[Kind, list[Path]]:
     inside = files_of(path)
     if not inside and not path.is_dir():
         raise SourceError(f"{path}: no such file or folder")
-    kinds = {child: kind for child in inside if (kind := kind_of(child)) is not None}
+    kinds: dict[Path, Kind] = {child: kind for child in inside if (kind := kind_of(child)) is not None}
     if not kinds:
         what = "not a kind of file that chess reads" if path.is_file() else "holds no file that chess reads"
         raise SourceError(f"{path}: {what}; {ACCEPTED}")
