@@ -83,10 +83,8 @@ def _add(point: Entry, subparsers: Any) -> None:
         if verb not in subparsers.choices:
             raise ValueError(f"it adds no parser {verb!r}, only {', '.join(subparsers.choices) or 'none'}")
     except (Exception, SystemExit) as error:  # a third party's function may raise anything
-        where = registry.origin("commands", point.name)
-        raise RegistryError(
-            f"subcommand {point.name!r} ({where}) cannot add its parser: {type(error).__name__}: {error}"
-        ) from error
+        named = registry.named("commands", point.name, point)
+        raise RegistryError(f"{named} cannot add its parser: {type(error).__name__}: {error}") from error
 
 
 def add_verbs(verbs: Any, command: str) -> None:
@@ -170,8 +168,7 @@ def _dispatch(arguments: list[str]) -> int:
         check_outputs(parsed)
         status = run(parsed)
     if not isinstance(status, int | None):
-        where = registry.origin("commands", str(name))
-        raise RegistryError(f"subcommand {name!r} ({where}) gave {status!r}, not an exit status")
+        raise RegistryError(f"{registry.named('commands', str(name), run)} gave {status!r}, not an exit status")
     return status or 0
 
 

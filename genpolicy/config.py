@@ -25,11 +25,9 @@ from genpolicy.schema import (
     fields_of,
     known_keys,
     must_be_section,
-    not_items,
-    not_lists,
-    not_sections,
     section_of,
     unknown_keys,
+    wrong_shapes,
 )
 from genpolicy.shipped import config_file
 from genpolicy.yaml_text import (
@@ -234,30 +232,23 @@ def structured(
         siblings = [k for k in known if k.rpartition(".")[0] == path.rpartition(".")[0]]
         hint = _hint(path, siblings, [*known, *elsewhere()])
         raise ConfigError(f"{at}key {path!r} does not exist.{hint} Keys here: {', '.join(siblings)}")
-    for problem in not_lists(schema, data, prefix):
+    for problem in wrong_shapes(schema, data, prefix):
         raise ConfigError(f"{at}{problem}")
-    for path, value in not_sections(schema, data, prefix):
-        raise ConfigError(f"{at}{must_be_section(path, value)}")
-    for path, value in not_items(schema, data, prefix):
-        raise ConfigError(f"{at}key {path!r} is a list of plain values, got {value!r} in it")
     for keys, value in leaves(data, (prefix,) if prefix else ()):
         if "${" in str(value):  # it would read the environment, or another key
             raise ConfigError(f"{at}key {'.'.join(map(str, keys))!r}: {value!r} refers to another value; write it out")
     try:
         made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(data))))
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, OverflowError) as error:
         key = getattr(error, "full_key", "") or _refused_key(schema, data)
         name = f"{prefix}.{key}".strip(".")
-        problem = _first_line(error)
+        problem = f"the number is out of range ({error})" if isinstance(error, OverflowError) else _first_line(error)
         if "Incompatible value 'None'" in problem:
             problem = "it has no value, and needs one"
         problem = problem.replace("Value '$VALUE' of type '$VALUE_TYPE'", "a value in it")  # as OmegaConf leaves it
         raise ConfigError(f"{at}key {name!r}: {problem}") from error
     except ConfigError as error:
         raise ConfigError(f"{at}{error}") from error
-    except OverflowError as error:
-        key = f"{prefix}.{_refused_key(schema, data)}".strip(".")
-        raise ConfigError(f"{at}key {key!r}: the number is out of range ({error})") from error
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{at}{prefix + ': ' if prefix else ''}{error}") from error
     return cast(ConfigT, made)

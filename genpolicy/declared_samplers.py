@@ -14,7 +14,7 @@ NEED_VISIBLE_NOISE = ("a0_last", "easy_first_commit", "remasking")
 COMMIT = "commit"
 """The option that the others refuse for such a process."""
 
-_DRAWN = Option(
+TEMPERATURE = Option(
     "temperature",
     float,
     1.0,
@@ -24,14 +24,14 @@ _DRAWN = Option(
     usual_high=10.0,
     basic=True,
 )
-_LIKELIEST = replace(_DRAWN, default=0.0)
+_LIKELIEST = replace(TEMPERATURE, default=0.0)
 _SCORE = Option("score", str, "log_prob", choices=SCORES, help="which tokens are filled in first")
 _COMMIT = Option(COMMIT, bool, False, help="keep what has been filled in")
 _NOISE = Option(
     "noise", float, 0.0, low=0.0, usual_high=10.0, help="randomness in the order in which tokens are filled in"
 )
 
-ANCESTRAL = (_DRAWN,)
+ANCESTRAL = (TEMPERATURE,)
 ONE_CALL = (_SCORE, _LIKELIEST)
 EASY_FIRST = (
     _COMMIT,
@@ -47,5 +47,5 @@ BY_PLY = (_SCORE, _LIKELIEST)
 REMASKING = (
     Option("eta", float, 0.1, low=0.0, high=1.0, help="share of tokens to remask", label="eta"),
     Option("sigma", str, "cap", choices=SIGMAS, help="how that share depends on the step"),
-    _DRAWN,
+    TEMPERATURE,
 )

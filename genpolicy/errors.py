@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 _OBEYED = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -75,10 +75,11 @@ class TrainingError(ValueError):
     """Training cannot continue: the loss or its gradient is not a finite number."""
 
 
-def require_one_of(key: str, value: str, allowed: Iterable[str]) -> None:
-    """Raise a ``ConfigError`` where the value of a key is not an allowed one."""
+def require_one_of(key: str, value: object, allowed: Collection[str]) -> None:
+    """Raise a ``ConfigError``, which names the near one, where the value of a key is not an allowed one."""
     if value not in allowed:
-        raise ConfigError(f"{key} must be one of {', '.join(allowed)}; got {value!r}")
+        hint = did_you_mean(value, allowed)
+        raise ConfigError(f"{key} must be one of {', '.join(allowed)}; got {value!r}.{hint}")
 
 
 def lacks_memory(error: Exception) -> bool:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from genpolicy.drawing import Drawing
 from genpolicy.errors import SourceError
+from genpolicy.files import OnBad as OnBad
 from genpolicy.sources import PlayedGame, Position, Puzzle
 from genpolicy.values import CENTIPAWN_SCALE
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from genpolicy.game import Game
 
 StateT = TypeVar("StateT")
-OnBad = Callable[[SourceError], None]
 
 
 class Files:
@@ -71,19 +71,11 @@ class Files:
         raise NotImplementedError
 
     def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
-        """Positions of a file (EPD, FEN or SFEN lists, labelled records of others), streamed; errors as above."""
+        """Positions of a file (EPD, FEN or SFEN lists, labelled records of others), streamed; as ``open_games``."""
         raise NotImplementedError
 
     def open_puzzles(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Puzzle]:
-        """Puzzles of a file, streamed; their moves have been played and are legal.
-
-        Args:
-            path: The file.
-            on_bad: Called with a SourceError for each unreadable or illegal puzzle, which is then skipped; None raises.
-
-        Raises:
-            SourceError: an unreadable or illegal puzzle (file, line and move in the message), or no puzzle at all.
-        """
+        """Puzzles of a file, streamed; their moves have been played and are legal. The rest as ``open_games``."""
         raise NotImplementedError
 
     def write_game(self, path: Path, game: PlayedGame) -> None:
@@ -145,10 +137,7 @@ class Hints(Generic[StateT]):
 
     def evaluate(self, state: StateT) -> float:
         """A heuristic value in [-1, 1] for the player to move."""
-        raise ValueError(
-            "the game has no heuristic evaluation: take random rollouts, mcts:rollout (as an oracle "
-            "policy:mcts:rollout), or a policy's value"
-        )
+        raise NotImplementedError
 
     def is_quiet(self, state: StateT) -> bool:
         """Whether a heuristic value can be trusted here."""
@@ -275,7 +264,7 @@ def evaluation(game: Game[Any]) -> Callable[[Any], float]:
     Raises:
         ValueError: the game has none.
     """
-    if game.hints is None or "evaluate" not in game.hints.gives:
+    if game.hints is None or not gives_evaluation(game):
         silent = game.hints is not None and "evaluate" in defined_hints(game.hints)
         why = f" ({type(game.hints).__name__}.gives does not name its 'evaluate')" if silent else ""
         raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import glob
 import hashlib
 import io
 import os
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 PACKED_CHUNK_BYTES = 1 << 12  # small, since a chunk of packed bytes can unpack to thousands of times its size
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a disk without space."""
+OnBad = Callable[[SourceError], None]
+"""Called with the error of each bad entry of a file, which is then skipped."""
 FileT = TypeVar("FileT")
 EntryT = TypeVar("EntryT")
 MAX_LINE_BREAKS = 50
@@ -117,6 +120,18 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def files_of(path: Path) -> list[Path]:
+    """The files that a path stands for, in name order: itself, or those of a folder with its subfolders or of a glob.
+
+    Hidden files of a folder are left out.
+    """
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+    return sorted(filter(Path.is_file, map(Path, glob.glob(str(path), recursive=True))))
+
+
 class ZstandardReader(io.RawIOBase):
     """Unpacks a Zstandard file of one or more frames; unlike the library's stream reader, it notices a cut one.
 
@@ -199,9 +214,7 @@ def _is_row(text: str) -> bool:
         return False
 
 
-def refuse(
-    error: SourceError, on_bad: Callable[[SourceError], None] | None, cause: BaseException | None = None
-) -> None:
+def refuse(error: SourceError, on_bad: OnBad | None, cause: BaseException | None = None) -> None:
     """Call ``on_bad`` with the error of a bad entry, whose reader goes on with the next; None raises it.
 
     Raises:
@@ -213,9 +226,7 @@ def refuse(
 
 
 def entries_of(
-    files: Sequence[FileT],
-    read: Callable[[FileT, Callable[[SourceError], None] | None], Iterator[EntryT]],
-    on_bad: Callable[[SourceError], None] | None,
+    files: Sequence[FileT], read: Callable[[FileT, OnBad | None], Iterator[EntryT]], on_bad: OnBad | None
 ) -> Iterator[EntryT]:
     """The entries of some files, one file after the other.
 

@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from genpolicy import registry
-from genpolicy.errors import ConfigError, RegistryError, did_you_mean
+from genpolicy.errors import ConfigError, RegistryError, did_you_mean, require_one_of
 
 if TYPE_CHECKING:
     from genpolicy.registry import Group
@@ -87,7 +87,9 @@ class Option:
         if self.type is bool:
             return _truth(value, self.name)
         if self.type is str:
-            return self._text(value)
+            if self.choices:
+                require_one_of(self.name, str(value), self.choices)
+            return str(value)
         number = self._number(value)
         if not self.low <= number <= self.high:
             raise ValueError(f"{self.name} must be {self._range()}, got {value!r}")
@@ -107,13 +109,6 @@ class Option:
                 if float(number).is_integer():
                     return int(float(number))
         raise ValueError(f"{self.name} is {'a whole number' if self.type is int else 'a number'}, got {number!r}")
-
-    def _text(self, value: Any) -> str:
-        text = str(value)
-        if self.choices and text not in self.choices:
-            hint = did_you_mean(text, self.choices)
-            raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}; got {text!r}.{hint}")
-        return text
 
     def _range(self) -> str:
         if self.low == -math.inf:
@@ -207,7 +202,7 @@ def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple
             try:
                 declared = declared(spec)
             except Exception as error:  # a third party's code may raise anything
-                owner = f"{registry.ONE_OF[group]} {name!r} ({registry.origin(group, name)})"
+                owner = registry.named(group, name, declared)
                 raise RegistryError(f"{owner} cannot declare its options: {type(error).__name__}: {error}") from error
     if not isinstance(declared, tuple | list):
         raise registry.wrong_thing(group, name, declared, "a list of options")
@@ -216,9 +211,7 @@ def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple
         raise registry.wrong_thing(group, name, wrong, "a genpolicy.options.Option in its options")
     names = [option.name for option in options]
     if twice := next((each for each in names if names.count(each) > 1), None):
-        raise RegistryError(
-            f"{registry.ONE_OF[group]} {name!r} ({registry.origin(group, name)}) declares the option {twice!r} twice"
-        )
+        raise RegistryError(f"{registry.named(group, name, declared)} declares the option {twice!r} twice")
     return options
 
 

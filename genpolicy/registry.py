@@ -313,6 +313,20 @@ def keys_of(made: Callable[..., Any], num_given: int) -> dict[str, Parameter]:
     return keys
 
 
+def unknown_arguments(made: Callable[..., Any], keys: Iterable[str], num_given: int = 0) -> Iterator[tuple[str, str]]:
+    """Each of some keys that a function does not take, and for messages the near one and all that it takes.
+
+    A function that takes ``**rest`` takes every key; ``num_given`` is as in ``keys_of``.
+    """
+    from inspect import signature
+
+    parameters = list(signature(made).parameters.values())[num_given:]
+    takes = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for key in keys if all(p.kind is not p.VAR_KEYWORD for p in parameters) else ():
+        if key not in takes:
+            yield key, f"{did_you_mean(key, takes)} It takes: {', '.join(takes) or 'none'}"
+
+
 @contextmanager
 def making(group: Group, name: str, *meant: type[Exception]) -> Iterator[None]:
     """Turn what an entry raises while it is called, other than the errors ``meant``, into an error that names it."""
@@ -399,16 +413,13 @@ def load_game(spec: str) -> Game[Any]:
     name, arguments = split_spec(spec)
     game = load("games", name)
     try:
-        made = game(**arguments)
-    except (ValueError, LookupError):
-        raise
+        with making("games", name, ValueError, LookupError, TypeError):
+            made = game(**arguments)
     except TypeError as error:
-        _check_arguments(spec, game, arguments)
+        for key, hint in unknown_arguments(game, arguments):
+            said = f"no argument {key!r}" if f"{key}=" in spec else f"{arguments[key]!r} is not one key=value"
+            raise ValueError(f"game {spec!r}: {said}.{hint}") from error
         raise ValueError(f"game {spec!r}: {error}; see the documentation of {game.__module__}") from error
-    except Exception as error:  # a third party's constructor may raise anything
-        raise RegistryError(
-            f"game {spec!r} cannot be made ({origin('games', name)}): {type(error).__name__}: {error}"
-        ) from error
     if not isinstance(made, Game):
         raise wrong_thing("games", name, made, "a Game")
     needed = ("name", "spec", "moves", "tokens", "protocol", "players")
@@ -427,18 +438,3 @@ def load_game(spec: str) -> Game[Any]:
     if wrong:
         raise RegistryError(f"game {name!r} ({origin('games', name)}): {'; '.join(wrong)}")
     return made
-
-
-def _check_arguments(spec: str, game: Any, arguments: Mapping[str, str]) -> None:
-    """See that a game's constructor has every argument."""
-    import inspect
-
-    parameters = inspect.signature(game).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    takes = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    for name, value in arguments.items():
-        if name not in takes:
-            hint = did_you_mean(name, takes)
-            wrong = f"no argument {name!r}" if f"{name}=" in spec else f"{value!r} is not one key=value"
-            raise ValueError(f"game {spec!r}: {wrong}.{hint} It takes: {', '.join(takes) or 'none'}")

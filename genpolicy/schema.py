@@ -69,18 +69,11 @@ def unknown_keys(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -
     return (path for path, hint, _ in _walk(schema, data, prefix) if hint is None)
 
 
-def not_sections(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted path and value of what stands where a section belongs."""
-    for path, hint, value in _walk(schema, data, prefix):
-        nested, is_dict = section_of(hint), typing.get_origin(hint) is dict
-        is_wrong = (nested or is_dict) and isinstance(value, bool | int | float | str)
-        if is_wrong or ((is_dict or (nested and nested is hint)) and isinstance(value, list)):
-            yield path, value
-
-
-def not_lists(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """What to say of each value that stands where a list belongs, and of each list of another length than its type."""
-    for path, hint, value in _walk(schema, data, prefix):
+def wrong_shapes(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """What to say of each value that stands where a list or a section belongs, of each list of another length than its
+    type, and of each mapping or list among plain items, which OmegaConf lets pass."""
+    walked = list(_walk(schema, data, prefix))
+    for path, hint, value in walked:
         is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
         kinds = [each for each in (typing.get_args(hint) if is_union else (hint,)) if each is not type(None)]
         is_list = all(typing.get_origin(each) in (list, tuple) for each in kinds)
@@ -92,14 +85,19 @@ def not_lists(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> I
             yield f"key {path!r} must be a list, " + (f"e.g. {example}" if is_item else f"got {value!r}")
         elif isinstance(value, list) and len(value) != (length or len(value)):
             yield f"key {path!r} holds {length} values, got {value!r}"
-
-
-def not_items(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted path and value of each mapping or list among plain items, which OmegaConf lets pass."""
-    for path, hint, value in _walk(schema, data, prefix):
+    for path, hint, value in walked:
+        nested, is_dict = section_of(hint), typing.get_origin(hint) is dict
+        is_wrong = (nested or is_dict) and isinstance(value, bool | int | float | str)
+        if is_wrong or ((is_dict or (nested and nested is hint)) and isinstance(value, list)):
+            yield must_be_section(path, value)
+    for path, hint, value in walked:
         lists = [each for each in (hint, *typing.get_args(hint)) if typing.get_origin(each) in (list, tuple)]
         if isinstance(value, list) and lists and {kind for each in lists for kind in typing.get_args(each)} <= _PLAIN:
-            yield from ((path, each) for each in value if isinstance(each, Mapping | list))
+            yield from (
+                f"key {path!r} is a list of plain values, got {each!r} in it"
+                for each in value
+                if isinstance(each, Mapping | list)
+            )
 
 
 _PLAIN = {bool, int, float, str, ...}

@@ -187,7 +187,6 @@ class Layout:
             np.where(is_state, of_token.astype(np.int64)[self.places], -1)
             for of_token in (self.tokenizer.rows, self.tokenizer.cols, self.tokenizer.hands)
         )
-        self._state_admitted = self.tokenizer.admitted
 
     @cached_property
     def groups(self) -> tuple[SymbolGroup, ...]:
@@ -206,7 +205,7 @@ class Layout:
             symbols = symbols_of[kind]
             admitted = np.ones((len(positions), len(symbols)), np.bool_)
             if kind == "state":
-                admitted = self._state_admitted[self.places[positions]]
+                admitted = self.tokenizer.admitted[self.places[positions]]
             elif kind == "code":
                 admitted = np.arange(len(symbols)) // self.num_codes == self.books[positions, None]
             may_end = (~self.given[positions] & self.admit_pad)[:, None]

@@ -5,7 +5,6 @@ Text is UTF-8; a line that is not is taken as Latin-1, which older PGN collectio
 
 from __future__ import annotations
 
-import glob
 import gzip
 import io
 import zlib
@@ -16,7 +15,7 @@ from typing import IO, Literal, cast
 import zstandard
 
 from genpolicy.errors import SourceError
-from genpolicy.files import ZstandardReader
+from genpolicy.files import ZstandardReader, files_of
 from genpolicy.game import OnBad
 
 Kind = Literal["games", "positions"]
@@ -65,26 +64,16 @@ def find_files(path: Path) -> tuple[Kind, list[Path]]:
         SourceError: no such file, a kind of file that chess does not read, or files of both kinds.
     """
     path = Path(path)
-    if path.is_file():
-        kind = kind_of(path)
-        if kind is None:
-            raise SourceError(f"{path}: not a kind of file that chess reads; {ACCEPTED}")
-        return kind, [path]
-    if path.is_dir():
-        inside = sorted(child for child in path.rglob("*") if child.is_file() and not child.name.startswith("."))
-    else:
-        inside = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
-        if not inside:
-            raise SourceError(f"{path}: no such file or folder")
-    files = [child for child in inside if kind_of(child) is not None]
-    kinds = {kind_of(child) for child in files}
-    if not files:
-        raise SourceError(f"{path}: holds no file that chess reads; {ACCEPTED}")
-    if len(kinds) > 1:
+    inside = files_of(path)
+    if not inside and not path.is_dir():
+        raise SourceError(f"{path}: no such file or folder")
+    kinds: dict[Path, Kind] = {child: kind for child in inside if (kind := kind_of(child)) is not None}
+    if not kinds:
+        what = "not a kind of file that chess reads" if path.is_file() else "holds no file that chess reads"
+        raise SourceError(f"{path}: {what}; {ACCEPTED}")
+    if len(set(kinds.values())) > 1:
         raise SourceError(f"{path}: holds files of games and files of positions; name those of one kind, e.g. *.pgn")
-    kind = kind_of(files[0])
-    assert kind is not None
-    return kind, files
+    return next(iter(kinds.values())), list(kinds)
 
 
 def shortened(text: str) -> str:

@@ -8,7 +8,6 @@ without one have Lichess's columns in Lichess's order.
 from __future__ import annotations
 
 import csv
-import glob
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import chess
 
 from genpolicy.errors import SourceError
-from genpolicy.files import csv_rows, refuse
+from genpolicy.files import csv_rows, files_of, refuse
 from genpolicy.game import OnBad, Puzzle
 from genpolicy_chess.files import read_lines, shortened, suffix_of
 from genpolicy_chess.moves import move_id
@@ -48,10 +47,9 @@ def find_puzzle_files(path: Path) -> list[Path]:
         if not inside:
             raise SourceError(f"{path}: holds no file of puzzles; {accepted}")
         return inside
-    inside = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
-    if not inside:
+    if not (named := files_of(path)):
         raise SourceError(f"{path}: no such file or folder")
-    return [file for found in inside for file in find_puzzle_files(found)]
+    return [file for found in named for file in find_puzzle_files(found)]
 
 
 def read_puzzles(path: Path, on_bad: OnBad | None) -> Iterator[Puzzle]:

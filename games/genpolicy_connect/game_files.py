@@ -7,7 +7,6 @@ or ``.games.gz``; empty lines and lines that begin with # are left out.
 
 from __future__ import annotations
 
-import glob
 import gzip
 import json
 import zlib
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from genpolicy.errors import SourceError
-from genpolicy.files import refuse
+from genpolicy.files import files_of, refuse
 from genpolicy.game import Game, OnBad, PlayedGame
 
 EntryT = TypeVar("EntryT")
@@ -31,14 +30,8 @@ def is_game_file(path: Path) -> bool:
 
 
 def find_files(path: Path) -> list[Path]:
-    """The files that a path stands for, in name order: itself, or those of a folder with its subfolders or of a glob.
-
-    Where some of them hold games, only these; hidden files are left out. A path that stands for none is its own file.
-    """
-    if path.is_file():
-        return [path]
-    inside = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
-    files = sorted(file for file in inside if file.is_file() and not file.name.startswith("."))
+    """``files_of``; where some of them hold games, only these. A path that stands for none is its own file."""
+    files = files_of(path)
     return [file for file in files if is_game_file(file)] or files or [path]
 
 

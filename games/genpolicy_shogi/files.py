@@ -6,7 +6,6 @@ not ASCII. A zip archive, like a folder, stands for the files in it.
 
 from __future__ import annotations
 
-import glob
 import gzip
 import io
 import zipfile
@@ -20,7 +19,7 @@ from typing import IO, Literal, cast
 import zstandard
 
 from genpolicy.errors import SourceError
-from genpolicy.files import ZstandardReader
+from genpolicy.files import ZstandardReader, files_of
 
 Kind = Literal["games", "positions"]
 
@@ -111,16 +110,11 @@ def find_files(path: Path) -> tuple[Kind, list[Source]]:
         SourceError: no such file, a kind of file that shogi does not read, or files of both kinds.
     """
     path = Path(path)
+    inside = files_of(path)
     if path.is_dir():
-        inside = sorted(
-            file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path).parts)
-        )
-    elif path.is_file():
-        inside = [path]
-    else:
-        inside = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
-        if not inside:
-            raise SourceError(f"{path}: no such file or folder")
+        inside = [file for file in inside if not _is_hidden(file.relative_to(path).parts)]
+    elif not inside:
+        raise SourceError(f"{path}: no such file or folder")
     sources = [source for file in inside for source in _members(file)]
     known = GAME_SUFFIXES + LIST_SUFFIXES + BINARY_SUFFIXES
     files = [source for source in sources if source.suffix in known or source.member == ""]

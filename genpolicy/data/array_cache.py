@@ -195,12 +195,9 @@ def _writable(homes: list[Path]) -> Path:
 
 
 def _alive(pid: int) -> bool:
-    if sys.platform == "win32":
-        return True  # cannot be asked: there, signal 0 is Ctrl-C
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+        if sys.platform != "win32":  # which cannot be asked: there, signal 0 is Ctrl-C
+            os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from genpolicy import registry
-from genpolicy.errors import EngineError, RegistryError, did_you_mean
+from genpolicy.errors import EngineError, RegistryError
 from genpolicy.game import Game
 from genpolicy.registry import spelled_pairs
 from genpolicy.values import CENTIPAWN_SCALE
@@ -186,25 +185,13 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
                 name, given = other[0], {**other[1], **given}
                 break
     factory = registry.load("oracles", name)
-    _check_options(spelling, factory, given)
+    for key, hint in registry.unknown_arguments(factory, given, 1):
+        if key == "processes":
+            raise ValueError(f"oracle {spelling!r} works in one process: omit processes (--parallel)")
+        raise ValueError(f"oracle {spelling!r} takes no option {key!r}.{hint}")
     with registry.making("oracles", name, ValueError, OSError, EngineError):
         oracle = factory(game, **given)
     if not isinstance(oracle, Oracle):
         raise registry.wrong_thing("oracles", name, oracle, "a genpolicy.data.oracle.Oracle")
     oracle.entry = name
     return oracle
-
-
-def _check_options(spelling: str, factory: Any, given: Mapping[str, Any]) -> None:
-    """Check that an oracle has every option."""
-    parameters = list(inspect.signature(factory).parameters.values())[1:]  # the first is the game
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    takes = [parameter.name for parameter in parameters]
-    for key in given:
-        if key not in takes:
-            if key == "processes":
-                raise ValueError(f"oracle {spelling!r} works in one process: omit processes (--parallel)")
-            hint = did_you_mean(key, takes)
-            options = f"It takes: {', '.join(takes)}" if takes else "It takes none"
-            raise ValueError(f"oracle {spelling!r} takes no option {key!r}.{hint} {options}")

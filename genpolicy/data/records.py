@@ -331,11 +331,8 @@ class Dataset:
     def splits(self) -> dict[str, int]:
         """Number of records of each split; ``"none"`` counts those without one."""
         if not self.info.complete or "splits" not in self.info.counts:
-            counts: dict[str, int] = {}
-            for batch in self.batches(["split"]):
-                for name in batch.column("split").to_pylist():
-                    counts[name or "none"] = counts.get(name or "none", 0) + 1
-            return counts
+            names = (name for batch in self.batches(["split"]) for name in batch.column("split").to_pylist())
+            return dict(Counter(name or "none" for name in names))
         return dict(self.info.counts["splits"])
 
     def batches(

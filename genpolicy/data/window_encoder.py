@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from genpolicy.game import Game
 from genpolicy.sequence import Layout
 from genpolicy.values import CENTIPAWN_SCALE, probability_to_bin, score_to_value, value_to_probability
 
+T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
 _PLAYOUTS, _PLAYOUT_PLIES = 32, 200
 MAX_NUMBER = 1 + 1e-6
@@ -34,6 +35,13 @@ class WindowRecord(Record):
     """A record, with what messages call it."""
 
     where: str = ""
+
+    def read(self, call: Callable[..., T], *given: Any) -> T:
+        """What a call gives; its ``ValueError`` becomes a ``DatasetError`` that names the record."""
+        try:
+            return call(*given)
+        except ValueError as error:
+            raise DatasetError(f"{self.where}: {error}") from error
 
 
 class WindowEncoder:
@@ -162,7 +170,7 @@ class WindowEncoder:
     def _value_token(self, score: str | None, record: WindowRecord) -> int:
         if score is None or not self.layout.num_value_bins:
             return self.layout.mask
-        value = value_of(score, record, self.scale)
+        value = record.read(score_to_value, score, self.scale)
         return self.layout.value_offset + probability_to_bin(value_to_probability(value), self.layout.num_value_bins)
 
     def _encode_states(self, states: Sequence[Any], viewers: NDArray[np.int8]) -> NDArray[np.int16]:
@@ -194,7 +202,7 @@ class WindowEncoder:
 
     def _encode_choices(self, played: Sequence[PlayedLine]) -> Arrays:
         moves: list[list[int]] = [best_moves_of(p) for p in played]
-        after = [child_of(self.game, p, move) for p, best in zip(played, moves, strict=True) for move in best]
+        after = [p.child(move) for p, best in zip(played, moves, strict=True) for move in best]
         children = np.zeros((len(after), self.num_viewers, self.layout.state_length), np.int16)
         if after:
             for viewer in range(self.num_viewers):
@@ -285,10 +293,11 @@ class PlayedLine:
 
     def move(self, text: str) -> int:
         """Id of a move of the record."""
-        try:
-            return self._game.moves.index(text)
-        except ValueError as error:
-            raise DatasetError(f"{self.record.where}: {error}") from error
+        return self.record.read(self._game.moves.index, text)
+
+    def child(self, move: int) -> Any:
+        """The position after a move in the line's first one; a ``DatasetError`` where the move is not legal."""
+        return self.record.read(self._game.play, self.states[0], move)
 
     def policy(self) -> dict[int, float]:
         """Probability of each move that the record's policy names; {} where there is none."""
@@ -317,37 +326,18 @@ class PlayedLine:
         if ply < len(self.record.scores) and self.record.scores[ply] is not None:
             return self.record.scores[ply]
         if ply == 0 and (scores := self.record.scored_moves):
-            return max(scores.values(), key=lambda score: value_of(score, self.record))
+            return max(scores.values(), key=lambda score: self.record.read(score_to_value, score))
         return None
 
 
 def best_moves_of(played: PlayedLine) -> list[int]:
     """The moves that are best by the record: all that tie, or the line's first where it values no moves."""
-    values = {move: value_of(score, played.record) for move, score in played.record.scored_moves.items()}
+    record = played.record
+    values = {move: record.read(score_to_value, score) for move, score in record.scored_moves.items()}
     if not values:
         return played.moves[:1]
     best = max(values.values())
     return sorted(played.move(move) for move, value in values.items() if value == best)
-
-
-def child_of(game: Game[Any], played: PlayedLine, move: int) -> Any:
-    """The position after a move in a line's first one.
-
-    Raises:
-        DatasetError: the move is not legal; the message names the record.
-    """
-    try:
-        return game.play(played.states[0], move)
-    except ValueError as error:
-        raise DatasetError(f"{played.record.where}: {error}") from error
-
-
-def value_of(score: str, record: WindowRecord, scale: float = CENTIPAWN_SCALE) -> float:
-    """A score's value in [-1, 1]; one that cannot be read is a ``DatasetError``."""
-    try:
-        return score_to_value(score, scale)
-    except ValueError as error:
-        raise DatasetError(f"{record.where}: {error}") from error
 
 
 def position_key(game: Game[Any], state: Any) -> int:

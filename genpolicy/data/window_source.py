@@ -21,6 +21,7 @@ from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.sequence import Layout, Slot
 
+Ints = NDArray[np.int64]
 DEFAULTS = WindowOptions()
 _CHOICE, _SYMMETRY, _ARM, _FOREIGN = 0, 1 << 32, 1 << 33, 1 << 40  # streams of draws that never meet: plies are small
 
@@ -55,7 +56,7 @@ class CachedWindows(WindowSource):
     def __len__(self) -> int:
         return len(self._cache)
 
-    def batch(self, indices: NDArray[np.int64], epoch: int) -> TokenBatch:
+    def batch(self, indices: Ints, epoch: int) -> TokenBatch:
         """The windows of some indices [B].
 
         Raises:
@@ -80,7 +81,7 @@ class CachedWindows(WindowSource):
             tokens, self._given.expand(len(windows), -1).clone(), target, torch.from_numpy(windows.copy())
         )
 
-    def _with_a_move(self, rows: NDArray[np.int64], windows: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+    def _with_a_move(self, rows: Ints, windows: Ints, epoch: int) -> Ints:
         """Rows [B, N] of positions with one of their valued moves, drawn anew in each epoch, and its value."""
         action, value = self._layout.slot("action", 0), self._layout.slot("value", 0)
         assert action is not None
@@ -91,9 +92,7 @@ class CachedWindows(WindowSource):
         rows[:, value.start] = self._cache.gather("arm_value", drawn)
         return rows
 
-    def _walk(
-        self, own: NDArray[np.int64], viewers: NDArray[np.int64], windows: NDArray[np.int64], epoch: int
-    ) -> NDArray[np.int64]:
+    def _walk(self, own: Ints, viewers: Ints, windows: Ints, epoch: int) -> Ints:
         """Rows [B, N] of freshly drawn lines; ``own`` are the records' own ones."""
         layout, cache = self._layout, self._cache
         _, num_moves = cache.span("starts", windows)
@@ -134,14 +133,7 @@ class CachedWindows(WindowSource):
         """All that comes after the state that follows ply ``ply``."""
         return [slot for slot in self._layout.slots if slot.ply > ply + (slot.kind == "state")]
 
-    def _turn(
-        self,
-        rows: NDArray[np.int64],
-        viewers: NDArray[np.int64],
-        windows: NDArray[np.int64],
-        epoch: int,
-        places: NDArray[np.int64],
-    ) -> NDArray[np.int64]:
+    def _turn(self, rows: Ints, viewers: Ints, windows: Ints, epoch: int, places: Ints) -> Ints:
         """The rows seen through a drawn symmetry; PAD and mask stay."""
         layout, pick = self._layout, self._drawn_symmetry(windows, epoch)
         turned = rows.copy()
@@ -155,18 +147,18 @@ class CachedWindows(WindowSource):
                 )
         return turned
 
-    def _drawn_symmetry(self, windows: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+    def _drawn_symmetry(self, windows: Ints, epoch: int) -> Ints:
         assert self._symmetries is not None
         return draw(self._seed, epoch, windows, _SYMMETRY, np.full(len(windows), len(self._symmetries[0])))
 
-    def _images(self, ids: NDArray[np.int64], viewers: NDArray[np.int64], pick: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _images(self, ids: Ints, viewers: Ints, pick: Ints) -> Ints:
         """[B] what moves become under symmetries; other ids stay as they are."""
         assert self._symmetries is not None
         images = self._symmetries[1]
         is_move = (ids >= 0) & (ids < images.shape[-1])
         return np.where(is_move, images[pick, viewers, np.where(is_move, ids, 0)], ids)
 
-    def column(self, name: str, indices: NDArray[np.int64], epoch: int) -> NDArray[Any]:
+    def column(self, name: str, indices: Ints, epoch: int) -> NDArray[Any]:
         """A column of the records of some windows, for a learner's own ``WindowSource``.
 
         Args:
@@ -202,7 +194,7 @@ class CachedWindows(WindowSource):
         return table
 
 
-def _symmetries(cache: WindowCache, game: Game[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _symmetries(cache: WindowCache, game: Game[Any]) -> tuple[Ints, Ints]:
     """Where tokens come from [G, V, L] and what moves become [G, 2, M], by symmetry and viewer."""
     stored = cache.array("symmetries")
     which, places = stored[:, 0, 0], stored[:, :, 1:]
@@ -229,7 +221,7 @@ class UnrelatedFutures(WindowSource):
     def __len__(self) -> int:
         return len(self.source)
 
-    def batch(self, indices: NDArray[np.int64], epoch: int) -> TokenBatch:
+    def batch(self, indices: Ints, epoch: int) -> TokenBatch:
         """The windows of some indices."""
         own = self.source.batch(indices, epoch)
         count = np.full(len(indices), len(self.source))

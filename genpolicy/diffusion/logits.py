@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 NEGATIVE_INFINITY = float("-inf")
+Admitted = Tensor | None
+"""[N, K] or [B, N, K] bool, the symbols that each token can hold; None admits all."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,11 @@ class TypedLogits:
     groups: tuple[LogitGroup, ...]
     num_tokens: int
     num_symbols: int
-    admitted: Tensor | None = None
+    admitted: Admitted = None
     """Sets that the groups respect already, so that ``restrict`` to this very tensor has nothing to do."""
 
     @staticmethod
-    def of(logits: Tensor | TypedLogits) -> TypedLogits:
+    def of(logits: Logits) -> TypedLogits:
         """A dense tensor [B, N, K] as one group; typed logits as they are."""
         if isinstance(logits, TypedLogits):
             return logits
@@ -86,7 +88,7 @@ class TypedLogits:
         # All groups at once: there may be a dozen, and a copy of a few tokens is mostly the cost of a call.
         return out.index_copy_(1, torch.cat([g.positions for g in self.groups]), values)
 
-    def restrict(self, admitted: Tensor | None) -> TypedLogits:
+    def restrict(self, admitted: Admitted) -> TypedLogits:
         """Minus infinity on symbols that ``admitted`` [N, K] or [B, N, K] (bool) excludes; None changes nothing."""
         if admitted is None or admitted is self.admitted:
             return self
@@ -128,6 +130,10 @@ class TypedLogits:
         return out
 
 
+Logits = Tensor | TypedLogits
+"""A prediction, [B, N, K] where it is a plain tensor."""
+
+
 class Denoiser(Protocol):
     """What a process trains and a sampler calls: noised tokens and a time in, a prediction of the clean tokens out.
 
@@ -136,13 +142,13 @@ class Denoiser(Protocol):
     ``TypedLogits.restrict``; training does not. The function ``token_nll`` uses it; without it all logits are computed.
     """
 
-    def __call__(self, tokens: Tensor, t: Tensor) -> Tensor | TypedLogits:
+    def __call__(self, tokens: Tensor, t: Tensor) -> Logits:
         """Logits of x_0 for noised ``tokens`` [B, N] at integer times ``t`` [B]."""
         ...
 
 
 def token_nll(
-    model: Denoiser, tokens: Tensor, t: Tensor, targets: Tensor, where: Tensor, *, admitted: Tensor | None = None
+    model: Denoiser, tokens: Tensor, t: Tensor, targets: Tensor, where: Tensor, *, admitted: Admitted = None
 ) -> Tensor:
     """-log p(x_0 = targets | tokens, t) at the tokens of ``where`` [B, N] (bool), flat in row-major order, in nats.
 

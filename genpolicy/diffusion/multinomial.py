@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion.logits import LogitGroup, TypedLogits
-from genpolicy.diffusion.process import Process, broadcast, log_probabilities, relative_entropy
+from genpolicy.diffusion.logits import Admitted, LogitGroup, Logits, TypedLogits
+from genpolicy.diffusion.process import Process, Times, broadcast, log_probabilities, relative_entropy
 from genpolicy.diffusion.random import admitted_uniform, categorical
 from genpolicy.errors import require_one_of
 
@@ -60,13 +60,9 @@ class Multinomial(Process):
         *,
         prediction_type: str = "denoiser",
         trained_on: str | None = None,
-        weighting: str = "linear",
-        reduction: str = "sum",
-        time_sampling: str = "low_discrepancy",
+        **of_process: str,
     ) -> None:
-        super().__init__(
-            num_symbols, num_timesteps, schedule, weighting=weighting, reduction=reduction, time_sampling=time_sampling
-        )
+        super().__init__(num_symbols, num_timesteps, schedule, **of_process)
         require_one_of("prediction_type", prediction_type, PREDICTION_TYPES)
         self.prediction_type = prediction_type
         self.trained_on = trained_on or ("all" if prediction_type == "denoiser" else "redrawn")
@@ -87,7 +83,7 @@ class Multinomial(Process):
         stay = self.alpha[time] / self.alpha[time - 1]
         return stay * torch.eye(self.num_symbols, dtype=torch.float64) + (1 - stay) / self.num_symbols
 
-    def marginal(self, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def marginal(self, x0: Tensor, t: Times, *, admitted: Admitted = None) -> Tensor:
         """q(x_t | x_0), float64 [..., K]; see ``Process.marginal``."""
         x0 = torch.as_tensor(x0)
         times = self.times(t, x0, first=0)
@@ -97,44 +93,32 @@ class Multinomial(Process):
         noise = self.prior(admitted=admitted).to(x0.device)
         return alpha_t * self._one_hot(ids) + (1 - alpha_t) * noise
 
-    def posterior(
-        self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
-    ) -> Tensor:
+    def posterior(self, xt: Tensor, x0: Tensor, t: Times, s: Times, *, admitted: Admitted = None) -> Tensor:
         """q(x_s | x_t, x_0), float64 [..., K]."""
         xt, x0 = torch.as_tensor(xt), torch.as_tensor(x0)
         self.require_symbols(xt, self.num_symbols - 1, "xt")
         self.require_symbols(x0, self.mask, "x0")
-        times = self.times(t, xt, first=1)
-        alpha_t, alpha_s, xt, x0 = broadcast(*self._alphas(times, self.earlier(s, times, xt)), xt.long(), x0.long())
+        alpha_t, alpha_s, xt, x0 = broadcast(*self._alphas(*self.step_times(t, s, xt)), xt.long(), x0.long())
         noise = self.prior(admitted=admitted).to(xt.device)
         return _plug_in(self._one_hot(x0), xt, noise, alpha_t, alpha_s, unlabelled=x0 == self.mask)
 
-    def reverse(
-        self,
-        logits: Tensor | TypedLogits,
-        xt: Tensor,
-        t: int | Tensor,
-        s: int | Tensor,
-        *,
-        admitted: Tensor | None = None,
-    ) -> Tensor:
+    def reverse(self, logits: Logits, xt: Tensor, t: Times, s: Times, *, admitted: Admitted = None) -> Tensor:
         """p(x_s | x_t), float64 [..., K], by the kernel of ``prediction_type``."""
         self.require_symbols(xt, self.num_symbols - 1, "xt")
-        times = self.times(t, xt, first=1)
-        alpha_t, alpha_s, xt = broadcast(*self._alphas(times, self.earlier(s, times, xt)), xt.long())
+        alpha_t, alpha_s, xt = broadcast(*self._alphas(*self.step_times(t, s, xt)), xt.long())
         noise = self.prior(admitted=admitted).to(xt.device)
         log_f = log_probabilities(logits, self.num_symbols, admitted)
         if self.prediction_type == "denoiser":
             log_f = to_leave_one_out(log_f, xt, alpha_t, (noise > 0).sum(-1))
         return _plug_in(log_f.softmax(-1), xt, noise, alpha_t, alpha_s)
 
-    def prior(self, *, admitted: Tensor | None = None) -> Tensor:
+    def prior(self, *, admitted: Admitted = None) -> Tensor:
         """p(x_T), float64 [K] or [..., K]: uniform over the admitted symbols."""
         if admitted is None:
             return torch.full((self.num_symbols,), 1 / self.num_symbols, dtype=torch.float64)
         return admitted.double() / admitted.sum(-1, keepdim=True).clamp(min=1)
 
-    def prior_term(self, x0: Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def prior_term(self, x0: Tensor, *, admitted: Admitted = None) -> Tensor:
         """KL( q(x_T | x_0) || p(x_T) ), float64 [B, N]."""
         size = torch.tensor(self.num_symbols) if admitted is None else admitted.sum(-1)
         size = size.to(x0.device).double().clamp(min=1)
@@ -143,7 +127,7 @@ class Multinomial(Process):
         term = own * (own * size).log() + (size - 1) * other * (other * size).log()
         return torch.where(x0 == self.mask, 0.0, term.expand(x0.shape))
 
-    def pure_noise(self, uniform: Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def pure_noise(self, uniform: Tensor, *, admitted: Admitted = None) -> Tensor:
         """A uniform admitted symbol for each ``uniform`` [B, N]."""
         return admitted_uniform(admitted, self.num_symbols, uniform)
 
@@ -153,16 +137,14 @@ class Multinomial(Process):
             return torch.ones_like(noised)
         return noised if self.trained_on == "redrawn" else xt != x0
 
-    def clean_logits(
-        self, logits: TypedLogits, xt: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
-    ) -> TypedLogits:
+    def clean_logits(self, logits: TypedLogits, xt: Tensor, t: Times, *, admitted: Admitted = None) -> TypedLogits:
         """Logits of p(x_0 | x_t)."""
         if self.prediction_type == "denoiser":
             return logits
         return self._shift_observed(logits, xt, self.times(t, xt, first=1), admitted, sign=1)
 
     def draw_previous(
-        self, logits: TypedLogits, xt: Tensor, t: int, s: int, uniform: Tensor, *, admitted: Tensor | None = None
+        self, logits: TypedLogits, xt: Tensor, t: int, s: int, uniform: Tensor, *, admitted: Admitted = None
     ) -> Tensor:
         """A draw of x_s from ``reverse``, group by group."""
         out = xt.clone()
@@ -173,9 +155,7 @@ class Multinomial(Process):
             out[:, g.positions] = g.symbols[categorical(kernel, uniform[0][:, g.positions])]
         return out
 
-    def elbo_term(
-        self, logits: Tensor | TypedLogits, xt: Tensor, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
-    ) -> Tensor:
+    def elbo_term(self, logits: Logits, xt: Tensor, x0: Tensor, t: Times, *, admitted: Admitted = None) -> Tensor:
         """KL of the posterior from the model's kernel, float64 [B, N] nats; 0 where x_0 is unlabelled."""
         times = self.times(t, xt, first=1)
         typed = TypedLogits.of(logits).restrict(admitted)
@@ -191,7 +171,7 @@ class Multinomial(Process):
         return torch.where(x0 == self.mask, 0.0, out)
 
     def _groups(
-        self, logits: TypedLogits, xt: Tensor, times: Tensor, admitted: Tensor | None
+        self, logits: TypedLogits, xt: Tensor, times: Tensor, admitted: Admitted
     ) -> list[tuple[LogitGroup, Tensor, Tensor, Tensor]]:
         """For each group: itself, its noise [.., G], the local index of xt [B, n], leave-one-out f [B, n, G]."""
         if admitted is None and any(len(g.symbols) < self.num_symbols for g in logits.groups):
@@ -208,7 +188,7 @@ class Multinomial(Process):
         return out
 
     def _shift_observed(
-        self, logits: TypedLogits, xt: Tensor, times: Tensor, admitted: Tensor | None, sign: int
+        self, logits: TypedLogits, xt: Tensor, times: Tensor, admitted: Admitted, sign: int
     ) -> TypedLogits:
         size = torch.tensor(self.num_symbols) if admitted is None else admitted.sum(-1)
         shift = sign * observed_gain(self.alpha.to(xt.device)[times], size.to(xt.device)).expand(xt.shape)

@@ -18,14 +18,16 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion.logits import Denoiser, TypedLogits, token_nll
+from genpolicy.diffusion.logits import Admitted, Denoiser, Logits, TypedLogits, token_nll
 from genpolicy.diffusion.random import Generators, beta_quantile, low_discrepancy, stratified, uniforms
-from genpolicy.diffusion.schedules import alpha_table
+from genpolicy.diffusion.schedules import get_schedule
 from genpolicy.errors import ConfigError, require_one_of
 
 WEIGHTINGS = ("constant", "reciprocal", "linear", "elbo")
 REDUCTIONS = ("sum", "mean", "batch")
 TIME_SAMPLINGS = ("low_discrepancy", "uniform", "stratified", "beta")
+Times = int | Tensor
+"""An integer time, or int64 ones: one a row (their axes are the first of the tokens'), or as they broadcast."""
 
 
 class WindowBatch(Protocol):
@@ -96,7 +98,7 @@ class Process(ABC):
         require_one_of("time_sampling", time_sampling, TIME_SAMPLINGS)
         self.num_symbols, self.num_timesteps, self.schedule = num_symbols, num_timesteps, schedule
         self.weighting, self.reduction, self.time_sampling = weighting, reduction, time_sampling
-        self.alpha = alpha_table(schedule, num_timesteps)
+        self.alpha = get_schedule(schedule).table(num_timesteps)
         """[T+1] float64."""
         self.mask = num_symbols
         """Id of an unlabelled token; in an absorbing process also the state that tokens fall into."""
@@ -120,7 +122,7 @@ class Process(ABC):
         raise NotImplementedError(f"process {self.kind!r} has no one-step matrix")
 
     @abstractmethod
-    def marginal(self, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def marginal(self, x0: Tensor, t: Times, *, admitted: Admitted = None) -> Tensor:
         """q(x_t | x_0), float64 [..., S].
 
         Args:
@@ -132,9 +134,7 @@ class Process(ABC):
             ValueError: a time or an id out of range.
         """
 
-    def posterior(
-        self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
-    ) -> Tensor:
+    def posterior(self, xt: Tensor, x0: Tensor, t: Times, s: Times, *, admitted: Admitted = None) -> Tensor:
         """q(x_s | x_t, x_0), float64 [..., S], for 0 <= s < t <= T.
 
         Raises:
@@ -144,15 +144,7 @@ class Process(ABC):
         raise NotImplementedError(f"process {self.kind!r} has no posterior")
 
     @abstractmethod
-    def reverse(
-        self,
-        logits: Tensor | TypedLogits,
-        xt: Tensor,
-        t: int | Tensor,
-        s: int | Tensor,
-        *,
-        admitted: Tensor | None = None,
-    ) -> Tensor:
+    def reverse(self, logits: Logits, xt: Tensor, t: Times, s: Times, *, admitted: Admitted = None) -> Tensor:
         """The model's p(x_s | x_t) from its prediction of x_0, float64 [..., S].
 
         Raises:
@@ -160,11 +152,11 @@ class Process(ABC):
         """
 
     @abstractmethod
-    def prior(self, *, admitted: Tensor | None = None) -> Tensor:
+    def prior(self, *, admitted: Admitted = None) -> Tensor:
         """The model's p(x_T) of a token, float64 [S], or [..., S] for ``admitted`` [..., K]."""
 
     @abstractmethod
-    def pure_noise(self, uniform: Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def pure_noise(self, uniform: Tensor, *, admitted: Admitted = None) -> Tensor:
         """A fully noised token for each ``uniform`` [B, N] in [0, 1): the mask, or a uniform symbol."""
 
     def undecided(self, xt: Tensor) -> Tensor:
@@ -173,7 +165,7 @@ class Process(ABC):
 
     @abstractmethod
     def draw_previous(
-        self, logits: TypedLogits, xt: Tensor, t: int, s: int, uniform: Tensor, *, admitted: Tensor | None = None
+        self, logits: TypedLogits, xt: Tensor, t: int, s: int, uniform: Tensor, *, admitted: Admitted = None
     ) -> Tensor:
         """[B, N] a draw of x_s from ``reverse``, without its [B, N, S] table.
 
@@ -186,14 +178,12 @@ class Process(ABC):
             admitted: [N, K] or [B, N, K].
         """
 
-    def clean_logits(
-        self, logits: TypedLogits, xt: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
-    ) -> TypedLogits:
+    def clean_logits(self, logits: TypedLogits, xt: Tensor, t: Times, *, admitted: Admitted = None) -> TypedLogits:
         """Logits of p(x_0 | x_t), from those of the network, which may predict something else."""
         return logits
 
     def corrupt(
-        self, x0: Tensor, t: int | Tensor, *, frozen: Tensor | None, admitted: Tensor | None, generator: Generators
+        self, x0: Tensor, t: Times, *, frozen: Tensor | None, admitted: Admitted, generator: Generators
     ) -> tuple[Tensor, Tensor]:
         """x_t [B, N], and which of its tokens took noise, [B, N] bool. Times are not checked.
 
@@ -209,9 +199,9 @@ class Process(ABC):
     def noise(
         self,
         x0: Tensor,
-        t: int | Tensor,
+        t: Times,
         frozen: Tensor | None = None,
-        admitted: Tensor | None = None,
+        admitted: Admitted = None,
         generator: Generators = None,
     ) -> Tensor:
         """A draw of x_t [B, N] given x_0.
@@ -231,13 +221,13 @@ class Process(ABC):
         return self.corrupt(x0, times, frozen=frozen, admitted=admitted, generator=generator)[0]
 
     def prior_sample(
-        self, tokens: Tensor, frozen: Tensor, *, admitted: Tensor | None = None, generator: Generators = None
+        self, tokens: Tensor, frozen: Tensor, *, admitted: Admitted = None, generator: Generators = None
     ) -> Tensor:
         """x_T [B, N], from which a sampler starts: ``tokens`` where frozen, pure noise elsewhere."""
         (uniform,) = uniforms(1, tuple(tokens.shape), generator, tokens.device)
         return torch.where(frozen, tokens, self.pure_noise(uniform, admitted=admitted))
 
-    def weight(self, t: int | Tensor) -> Tensor:
+    def weight(self, t: Times) -> Tensor:
         """Float64 weight of the loss at times 1..T, of the shape of ``t``.
 
         Raises:
@@ -270,7 +260,7 @@ class Process(ABC):
         batch: WindowBatch,
         generator: Generators = None,
         *,
-        admitted: Tensor | None = None,
+        admitted: Admitted = None,
         times: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Tensor:
@@ -300,22 +290,20 @@ class Process(ABC):
         scale = self.num_timesteps if self.weighting == "linear" else 1
         return scale * (weight * per_row).sum() / count.sum().clamp(min=1)
 
-    def elbo_term(
-        self, logits: Tensor | TypedLogits, xt: Tensor, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
-    ) -> Tensor:
+    def elbo_term(self, logits: Logits, xt: Tensor, x0: Tensor, t: Times, *, admitted: Admitted = None) -> Tensor:
         """KL( q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t) ), float64 [B, N] nats; at t = 1 it is -log p(x_0 | x_1).
 
         NaN where the process has no bound, which only one that is not a Markov chain may lack.
         """
         return torch.full(xt.shape, float("nan"), dtype=torch.float64, device=xt.device)
 
-    def prior_term(self, x0: Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def prior_term(self, x0: Tensor, *, admitted: Admitted = None) -> Tensor:
         """KL( q(x_T | x_0) || p(x_T) ), float64 [B, N] nats: 0 where alpha_T is 0."""
         q = self.marginal(x0, self.num_timesteps, admitted=admitted)
         return relative_entropy(q, self.prior(admitted=admitted).to(q.device))
 
     def elbo(
-        self, model: Denoiser, batch: WindowBatch, generator: Generators = None, *, admitted: Tensor | None = None
+        self, model: Denoiser, batch: WindowBatch, generator: Generators = None, *, admitted: Admitted = None
     ) -> Tensor:
         """[B] unbiased estimate of the bound on -log p(target tokens | frozen tokens), in nats.
 
@@ -327,7 +315,7 @@ class Process(ABC):
         term = self.elbo_term(model(xt, t), xt, x0, t, admitted=admitted)
         return self.num_timesteps * _sum_where(term, counted) + self._prior_per_row(x0, counted, admitted)
 
-    def _prior_per_row(self, x0: Tensor, counted: Tensor, admitted: Tensor | None) -> Tensor:
+    def _prior_per_row(self, x0: Tensor, counted: Tensor, admitted: Admitted) -> Tensor:
         if float(self.alpha[-1]) == 0:
             return torch.zeros(x0.shape[0], dtype=torch.float64, device=x0.device)
         return _sum_where(self.prior_term(x0, admitted=admitted), counted)
@@ -342,7 +330,7 @@ class Process(ABC):
         unit = unit_times(num, generator, device, time_sampling or self.time_sampling)
         return ((unit * self.num_timesteps).long() + 1).clamp(max=self.num_timesteps)
 
-    def times(self, t: int | Tensor, like: Tensor | None, first: int, name: str = "t") -> Tensor:
+    def times(self, t: Times, like: Tensor | None, first: int, name: str = "t") -> Tensor:
         """``t`` as an int64 tensor that broadcasts with ``like``.
 
         Raises:
@@ -355,16 +343,16 @@ class Process(ABC):
             raise ValueError(f"{name} must be in {first}..{self.num_timesteps}, got {times.tolist()}")
         return times.long() if like is None else _rows_first(times.long(), like)
 
-    def earlier(self, s: int | Tensor, t: Tensor, like: Tensor) -> Tensor:
-        """``s`` as an int64 tensor that broadcasts with ``like``.
+    def step_times(self, t: Times, s: Times, like: Tensor) -> tuple[Tensor, Tensor]:
+        """``t`` and the earlier ``s`` as int64 tensors that broadcast with ``like``.
 
         Raises:
-            ValueError: out of range, or not before t.
+            ValueError: out of range, or s not before t.
         """
-        times = self.times(s, like, first=0, name="s")
-        if not bool((times < t).all()):
-            raise ValueError(f"s must be before t, got s={times.flatten().tolist()}, t={t.flatten().tolist()}")
-        return times
+        late, early = self.times(t, like, first=1), self.times(s, like, first=0, name="s")
+        if not bool((early < late).all()):
+            raise ValueError(f"s must be before t, got s={early.flatten().tolist()}, t={late.flatten().tolist()}")
+        return late, early
 
     def require_symbols(self, ids: Tensor, largest: int, name: str) -> None:
         """Check that token ids are 0..largest.
@@ -396,7 +384,7 @@ def nll_per_row(
     where: Tensor,
     weights: Tensor | None = None,
     *,
-    admitted: Tensor | None = None,
+    admitted: Admitted = None,
 ) -> Tensor:
     """[B] sum of -log p(x_0) over the tokens of ``where``, times their weights [N] or [B, N], in float32 at least.
 
@@ -414,7 +402,7 @@ def relative_entropy(q: Tensor, p: Tensor) -> Tensor:
     return (torch.xlogy(q, q) - torch.xlogy(q, p)).sum(-1)
 
 
-def log_probabilities(logits: Tensor | TypedLogits, num_symbols: int, admitted: Tensor | None) -> Tensor:
+def log_probabilities(logits: Logits, num_symbols: int, admitted: Admitted) -> Tensor:
     """Float64 log-probabilities [..., K] of typed logits, or of a dense tensor of any leading shape."""
     if isinstance(logits, TypedLogits):
         return logits.restrict(admitted).dense()

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genpolicy.diffusion.logits import LogitGroup, TypedLogits
+from genpolicy.diffusion.logits import Admitted, LogitGroup, Logits, TypedLogits
 from genpolicy.diffusion.random import categorical
 
 
-def usable_logits(logits: Tensor | TypedLogits, num_symbols: int, admitted: Tensor | None) -> TypedLogits:
+def usable_logits(logits: Logits, num_symbols: int, admitted: Admitted) -> TypedLogits:
     """Logits of the symbols that can be produced: without the mask, if a head has it, and within ``admitted``."""
     if not isinstance(logits, TypedLogits):
         logits = logits[..., :num_symbols]
@@ -46,7 +46,7 @@ class AdmittedParts:
         self._parts: dict[tuple[int, ...], list[list[_Part]]] = {}
         self._is_exact = True
 
-    def __call__(self, logits: Tensor | TypedLogits) -> TypedLogits:
+    def __call__(self, logits: Logits) -> TypedLogits:
         """The same prediction in more and smaller groups."""
         num_symbols = self._admitted.shape[-1]
         whole = usable_logits(logits, num_symbols, None)

@@ -86,12 +86,3 @@ def get_schedule(name: str) -> Schedule:
         hint = did_you_mean(str(name), SCHEDULES)
         raise ConfigError(f"schedule {name!r} does not exist.{hint} There are: {', '.join(SCHEDULES)}")
     return SCHEDULES[name]
-
-
-def alpha_table(name: str, num_timesteps: int) -> Tensor:
-    """[T+1] float64 alpha at the integer times 0..T of the schedule of a name.
-
-    Raises:
-        ConfigError: no such schedule, or fewer than one timestep.
-    """
-    return get_schedule(name).table(num_timesteps)

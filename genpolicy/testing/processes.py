@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import Process, broadcast
 from genpolicy.diffusion.samplers import Sampler, make_sampler, sample
@@ -294,23 +295,17 @@ def check_sampler(sampler: Sampler, *, seed: int = 0) -> None:
         _require(bool((inside[:, 1] == 0).all()), f"{what}: only admitted symbols are produced", process)
 
 
-@dataclass(frozen=True)
-class _Windows:
-    tokens: Tensor
-    frozen: Tensor
-    target: Tensor
-
-
-def _pair_windows(process: Process, num: int) -> _Windows:
+def _pair_windows(process: Process, num: int) -> TokenBatch:
     """The pair of the first and the last symbol, many times."""
     tokens = torch.tensor([0, process.num_symbols - 1]).expand(num, -1)
-    return _Windows(tokens, torch.zeros_like(tokens).bool(), torch.ones_like(tokens).bool())
+    nothing = torch.zeros_like(tokens).bool()
+    return TokenBatch(tokens, nothing, ~nothing, torch.arange(num))
 
 
-def _untrained(batch: _Windows) -> list[_Windows]:
+def _untrained(batch: TokenBatch) -> list[TokenBatch]:
     """Four rows of a batch, frozen throughout, and with no target."""
-    tokens, everything = batch.tokens[:4], batch.target[:4]
-    return [_Windows(tokens, everything, everything), _Windows(tokens, ~everything, ~everything)]
+    some = batch.rows(torch.arange(4))
+    return [replace(some, frozen=some.target), replace(some, target=some.frozen)]
 
 
 @dataclass(frozen=True)

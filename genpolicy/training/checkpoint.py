@@ -140,15 +140,14 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         checksum, expected = state.pop("sha256", None), _checksum(state)
         version, num_updates, files = state.pop("format"), state.pop("step"), state.pop("files")
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        what = str(error) if type(error) is ValueError else type(error).__name__
-        raise DamagedError.of_state(folder, what) from error
+        raise DamagedError.of(folder, error) from error
     # Before the version, which may be what is damaged.
     if checksum is None and "commits" in state:  # commits are newer than checksums
-        raise DamagedError.of_state(folder, "its checksum is missing")
+        raise DamagedError.of(folder, "its checksum is missing")
     if checksum not in (None, expected):
-        raise DamagedError.of_state(folder, "its checksum differs")
+        raise DamagedError.of(folder, "its checksum differs")
     if not (type(version) is type(num_updates) is int and isinstance(files, dict)):
-        raise DamagedError.of_state(folder, "format, step or files is of a wrong type")
+        raise DamagedError.of(folder, "format, step or files is of a wrong type")
     if version > FORMAT_VERSION:
         raise CheckpointError(f"{folder}: format {version}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy")
     if num_updates != _update_of(folder):
@@ -159,17 +158,15 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     tensors = {}
     for name, facts in files.items():
         if not _TENSORS.fullmatch(name):
-            raise DamagedError.of_state(folder, "it names a file that is not a checkpoint's")
+            raise DamagedError.of(folder, "it names a file that is not a checkpoint's")
         try:
             refuse_pipe(folder / name)
             data = (folder / name).read_bytes()
             if len(data) != facts["bytes"] or hashlib.sha256(data).hexdigest() != facts["sha256"]:
                 raise ValueError("its checksum differs")
             tensors[name.removesuffix(".safetensors")] = load_tensors(data)
-        except ValueError as error:
-            raise DamagedError(f"{folder}: {name} is damaged ({error})") from error
-        except (OSError, SafetensorError, KeyError, TypeError) as error:
-            raise DamagedError(f"{folder}: {name} is damaged ({type(error).__name__})") from error
+        except (OSError, ValueError, SafetensorError, KeyError, TypeError) as error:
+            raise DamagedError.of(folder, error, name) from error
     return Checkpoint(num_updates, tensors, state, folder)
 
 
@@ -222,9 +219,11 @@ class DamagedError(CheckpointError):
     """A damaged checkpoint; an earlier one may be whole."""
 
     @classmethod
-    def of_state(cls, folder: Path | None, why: str) -> DamagedError:
-        """Its ``state.json`` is what is damaged."""
-        return cls(f"{folder}: {STATE_FILE} is damaged ({why})")
+    def of(cls, folder: Path | None, why: str | Exception, name: str = STATE_FILE) -> DamagedError:
+        """A file of it is what is damaged."""
+        if isinstance(why, Exception):
+            why = str(why) if type(why) is ValueError else type(why).__name__
+        return cls(f"{folder}: {name} is damaged ({why})")
 
 
 def differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: str = "") -> list[str]:

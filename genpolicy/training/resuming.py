@@ -52,7 +52,7 @@ def require_usable(
     except CheckpointError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise DamagedError.of_state(checkpoint.folder, f"{type(error).__name__}: {str(error)[:100]}") from error
+        raise DamagedError.of(checkpoint.folder, f"{type(error).__name__}: {str(error)[:100]}") from error
 
 
 def _require(is_so: bool, name: str) -> None:

@@ -48,14 +48,8 @@ class Run:
     Args:
         config: The run.
         held: Holds the lock of the run's folder until it is closed.
-        resume: Resume from the newest whole checkpoint of ``config.out``, if there is one.
-        overwrite: Delete what an earlier run left there.
-
-    Raises:
-        ConfigError: a configuration that cannot be run.
-        CheckpointError: the folder holds a run and neither flag is set, or a run of other settings, data or tokens.
-        LockedError: another process trains there.
-        DatasetError: the data set cannot be used.
+        resume: As in ``genpolicy.training.loop.train``, which also says what is raised.
+        overwrite: As there.
     """
 
     def __init__(self, config: RunConfig, held: ExitStack, *, resume: bool, overwrite: bool) -> None:

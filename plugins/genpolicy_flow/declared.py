@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from genpolicy.declared_samplers import TEMPERATURE
 from genpolicy.options import Option
 
 KERNELS = ("exact", "euler")
@@ -12,16 +13,7 @@ KERNELS = ("exact", "euler")
 FLOW = (
     Option("kernel", str, "exact", choices=KERNELS, help="how a step is computed; euler approximates it"),
     Option("churn", float, 0.0, low=0.0, usual_high=10.0, help="how far a step runs ahead before adding noise back"),
-    Option(
-        "temperature",
-        float,
-        1.0,
-        low=0.0,
-        help="divides the logits before a symbol is drawn; 0 takes the likeliest",
-        label="Temperature",
-        usual_high=10.0,
-        basic=True,
-    ),
+    TEMPERATURE,
 )
 """The options of the sampler."""
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from genpolicy.diffusion.absorbing import Absorbing
-from genpolicy.diffusion.logits import Denoiser, TypedLogits
+from genpolicy.diffusion.logits import Admitted, Denoiser, Logits, TypedLogits
 from genpolicy.diffusion.multinomial import PREDICTION_TYPES, Multinomial
-from genpolicy.diffusion.process import WEIGHTINGS, Process, WindowBatch, broadcast, log_probabilities
+from genpolicy.diffusion.process import WEIGHTINGS, Process, Times, WindowBatch, broadcast, log_probabilities
 from genpolicy.diffusion.random import Generators
 from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.diffusion.schedules import Schedule
@@ -101,7 +101,7 @@ class FlowMatching(Process):
         """[S, S] float64 one-step matrix of a mask source; see ``Process.transition``."""
         return self._chain.transition(t) if self.markov else super().transition(t)
 
-    def marginal(self, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def marginal(self, x0: Tensor, t: Times, *, admitted: Admitted = None) -> Tensor:
         """q(x_t | x_0), float64 [..., S]; see ``Process.marginal``."""
         x0 = torch.as_tensor(x0)
         times = self.times(t, x0, first=0)
@@ -111,9 +111,7 @@ class FlowMatching(Process):
         source = self.prior(admitted=admitted).to(x0.device)
         return formulas.path(ids * is_known, source, alpha_t * is_known)
 
-    def posterior(
-        self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
-    ) -> Tensor:
+    def posterior(self, xt: Tensor, x0: Tensor, t: Times, s: Times, *, admitted: Admitted = None) -> Tensor:
         """q(x_s | x_t, x_0) = (1-r) d(x_t) + r d(x_0), float64 [..., S]; unlabelled tokens stay."""
         del admitted
         xt, x0 = torch.as_tensor(xt), torch.as_tensor(x0)
@@ -124,15 +122,7 @@ class FlowMatching(Process):
         to = formulas.point_mass(x0 * is_known, states)
         return formulas.mix(formulas.point_mass(xt, states), to, decide * is_known)
 
-    def reverse(
-        self,
-        logits: Tensor | TypedLogits,
-        xt: Tensor,
-        t: int | Tensor,
-        s: int | Tensor,
-        *,
-        admitted: Tensor | None = None,
-    ) -> Tensor:
+    def reverse(self, logits: Logits, xt: Tensor, t: Times, s: Times, *, admitted: Admitted = None) -> Tensor:
         """p(x_s | x_t), float64 [..., S]: the mixture (1-r) d(x_t) + r f of a denoiser f."""
         decide, ids = broadcast(self._decide(xt, t, s), xt.long())
         log_f = log_probabilities(logits, self.num_symbols, admitted)
@@ -143,22 +133,20 @@ class FlowMatching(Process):
         f = torch.nn.functional.pad(log_f.exp(), (0, self.input_symbols - self.num_symbols))
         return formulas.mix(formulas.point_mass(ids, f), f, decide)
 
-    def prior(self, *, admitted: Tensor | None = None) -> Tensor:
+    def prior(self, *, admitted: Admitted = None) -> Tensor:
         """p(x_T), float64 [S] or [..., S]: the source."""
         return self._chain.prior(admitted=admitted)
 
-    def pure_noise(self, uniform: Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def pure_noise(self, uniform: Tensor, *, admitted: Admitted = None) -> Tensor:
         """The mask, or a uniform admitted symbol for each ``uniform`` [B, N]."""
         return self._chain.pure_noise(uniform, admitted=admitted)
 
-    def clean_logits(
-        self, logits: TypedLogits, xt: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
-    ) -> TypedLogits:
+    def clean_logits(self, logits: TypedLogits, xt: Tensor, t: Times, *, admitted: Admitted = None) -> TypedLogits:
         """Logits of p(x_0 | x_t)."""
         return self._chain.clean_logits(logits, xt, t, admitted=admitted)
 
     def draw_previous(
-        self, logits: TypedLogits, xt: Tensor, t: int, s: int, uniform: Tensor, *, admitted: Tensor | None = None
+        self, logits: TypedLogits, xt: Tensor, t: int, s: int, uniform: Tensor, *, admitted: Admitted = None
     ) -> Tensor:
         """A draw of x_s; one uniform decides whether a token takes a symbol, the other which."""
         coin, symbol = uniform
@@ -184,9 +172,7 @@ class FlowMatching(Process):
             return per_row.sum() / where.sum().clamp(min=1)
         return (per_row / where.sum(1).clamp(min=1) if self.reduction == "mean" else per_row).mean()
 
-    def elbo_term(
-        self, logits: Tensor | TypedLogits, xt: Tensor, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
-    ) -> Tensor:
+    def elbo_term(self, logits: Logits, xt: Tensor, x0: Tensor, t: Times, *, admitted: Admitted = None) -> Tensor:
         """KL of the posterior from the model's kernel, float64 [B, N] nats; 0 where x_0 is unlabelled."""
         times = self.times(t, xt, first=1)
         typed = TypedLogits.of(logits).restrict(admitted).map(lambda g: g.logits.double())
@@ -196,10 +182,9 @@ class FlowMatching(Process):
         term = formulas.step_bound(clean.log_prob(x0), clean.log_prob(xt).exp(), xt == x0, decide)
         return torch.where((x0 != self.mask) & (decide > 0), term, 0.0)
 
-    def _decide(self, xt: Tensor, t: int | Tensor, s: int | Tensor) -> Tensor:
+    def _decide(self, xt: Tensor, t: Times, s: Times) -> Tensor:
         """r of each token, [...]; 0 for a token that is visibly decided."""
         self.require_symbols(xt, self.input_symbols - 1, "xt")
-        times = self.times(t, xt, first=1)
         alpha = self.alpha.to(xt.device)
-        decide = formulas.decide_probability(alpha[times], alpha[self.earlier(s, times, xt)])
+        decide = formulas.decide_probability(*(alpha[times] for times in self.step_times(t, s, xt)))
         return torch.where(xt == self.mask, decide, 0.0) if self.noise_is_visible else decide

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 from genpolicy.data.records import Record
 from genpolicy.errors import SourceError
 from genpolicy.facets import reader
-from genpolicy.files import sha256_of
+from genpolicy.files import files_of, sha256_of
 from genpolicy.game import Game, PlayedGame, Position
 from genpolicy_common.arguments import MAX_SHOWN
 from genpolicy_labelling.splits import SplitFractions, checked_split
@@ -50,7 +49,7 @@ def describe_sources(sources: Sequence[str]) -> list[dict[str, Any]]:
         if source == ALL:
             described.append({"file": ALL})
             continue
-        files = _files(Path(source))
+        files = files_of(Path(source))
         if not files:
             raise SourceError(
                 f"{source}: no such file, or no file in it; give a file, a folder or a glob in quotes "
@@ -261,14 +260,6 @@ def _to_the_end(game: Game[Any], state: Any, line: Sequence[str]) -> tuple[Seque
         if game.outcome(state) is not None:
             return line[:played], True
     return line, False
-
-
-def _files(path: Path) -> list[Path]:
-    """The files that a source may stand for, without hidden ones; the game decides which of them it reads."""
-    if path.is_file():
-        return [path]
-    candidates = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
-    return sorted(file for file in candidates if file.is_file() and not file.name.startswith("."))
 
 
 def read_openings(game: Game[Any], source: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.errors import ConfigError, require_one_of
 from genpolicy.networks.config import NetworkConfig
 
 CHOICES = {
@@ -57,9 +57,7 @@ class ComparatorConfig:
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
-            if (value := getattr(self, name)) not in allowed:
-                hint = did_you_mean(str(value), allowed)
-                raise ConfigError(f"learner.{name} must be one of {', '.join(allowed)}; got {value!r}.{hint}")
+            require_one_of(f"learner.{name}", getattr(self, name), allowed)
         for name in ("widths", "head"):
             if not all(width >= 1 for width in getattr(self, name)) or not self.widths:
                 raise ConfigError(f"learner.{name} must be widths of at least 1, got {getattr(self, name)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.errors import ConfigError, require_one_of
 
 MAX_TIMESTEPS = 4_000
 """As of the other processes; diffusers makes its tables in Python."""
@@ -141,13 +141,13 @@ class ImageConfig:
     """More arguments of diffusers' UNet, as it names them."""
 
     def __post_init__(self) -> None:
-        _choice("preset", self.preset)
-        _choice("size", self.size)
+        for name in ("preset", "size"):
+            require_one_of(f"learner.{name}", getattr(self, name), CHOICES[name])
         for name, value in {**PRESETS[self.preset], **SIZES[self.size]}.items():
             if getattr(self, name) is None:
                 setattr(self, name, list(value) if isinstance(value, list) else value)
         for name in CHOICES:
-            _choice(name, getattr(self, name))
+            require_one_of(f"learner.{name}", getattr(self, name), CHOICES[name])
         if self.scale is None:
             self.scale = 3.0 if self.target == "scaled" else 1.0
         self._check_numbers()
@@ -179,10 +179,3 @@ class ImageConfig:
                     f"learner.channels and backbone_width must be multiples of norm_groups={self.norm_groups}, got "
                     f"{self.channels} and {self.backbone_width}"
                 )
-
-
-def _choice(name: str, value: str | None) -> None:
-    allowed = CHOICES[name]
-    if value not in allowed:
-        hint = did_you_mean(str(value), allowed)
-        raise ConfigError(f"learner.{name} must be one of {', '.join(allowed)}; got {value!r}.{hint}")

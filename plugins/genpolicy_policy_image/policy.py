@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.diffusion.ranking import LEAST_TEMPERATURE
-from genpolicy.errors import ConfigError
+from genpolicy.errors import require_one_of
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.base import Decision, Policy, legal_probabilities
 from genpolicy.policies.learner import Learner
@@ -75,8 +75,7 @@ class ImagePolicy(WeightsPolicy):
         self.num_steps = config.num_steps if num_steps is None else num_steps
         self.matched = bool(config.matched if matched is None else matched)
         self.legal_mask = legal_mask
-        if self.scheduler not in CHOICES["scheduler"]:
-            raise ConfigError(f"scheduler must be one of {', '.join(CHOICES['scheduler'])}; got {self.scheduler!r}")
+        require_one_of("scheduler", self.scheduler, CHOICES["scheduler"])
         if not 1 <= self.num_steps <= config.num_timesteps:
             raise ValueError(f"num_steps must be 1..{config.num_timesteps}, got {self.num_steps}")
         if not 0 <= self.temperature < float("inf"):

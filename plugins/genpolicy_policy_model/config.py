@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.errors import ConfigError, require_one_of
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.value_heads import ReadoutConfig
 from genpolicy_policy_model.episodes import SIDES, SOURCES, TARGETS
@@ -83,11 +83,7 @@ class ModelConfig:
     def check_choices(self, choices: Mapping[str, tuple[str, ...]]) -> None:
         """Raises ConfigError where an option is none of those allowed."""
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                hint = did_you_mean(str(getattr(self, name)), allowed)
-                raise ConfigError(
-                    f"learner.{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}.{hint}"
-                )
+            require_one_of(f"learner.{name}", getattr(self, name), allowed)
 
     def check_counts(self, *names: str) -> None:
         """Raises ConfigError where a count is below 1 or absurdly large."""

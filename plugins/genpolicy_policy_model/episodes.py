@@ -33,14 +33,13 @@ from genpolicy.data.window_encoder import (
     WindowEncoder,
     WindowRecord,
     best_moves_of,
-    child_of,
     position_key,
-    value_of,
 )
 from genpolicy.data.windows import TokenBatch, WindowSource
 from genpolicy.errors import ConfigError, DatasetError, require_one_of
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
+from genpolicy.values import score_to_value
 
 SIDES = ("both", "own")
 SOURCES = ("games", "walks")
@@ -336,7 +335,7 @@ class _Encoder(WindowEncoder):
         nodes = [*zip(rows, game_ids, plies, strict=True)]
         exits = [self._moves(*node) for node in nodes]
         out = [(row, move) for row, (moves, _) in zip(rows, exits, strict=True) for move in moves]
-        children = [child_of(game, row, move) for row, move in out]
+        children = [row.child(move) for row, move in out]
         turned = [game.player(state) != row.players[0] for (row, _), state in zip(out, children, strict=True)]
         results = [
             ((game.outcome(state) or 0.0) * (-1 if turns else 1)) if game.is_over(state) else None
@@ -419,7 +418,7 @@ class _Encoder(WindowEncoder):
         searched = self.search_share
         if searched is None:
             score = row.score(0)
-            return np.nan if score is None else value_of(score, row.record, self.scale)
+            return np.nan if score is None else row.record.read(score_to_value, score, self.scale)
         result = (1 - 2 * row.players[0]) * row.number("result")
         search = row.number("value")
         return float(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion import Absorbing, Multinomial, Process, alpha_table, get_schedule
+from genpolicy.diffusion import Absorbing, Multinomial, Process, get_schedule
 from genpolicy.diffusion.multinomial import observed_gain, to_leave_one_out
 from genpolicy.diffusion.random import low_discrepancy, stratified
 
@@ -34,7 +34,7 @@ PROCESSES = {"abs/linear": Absorbing, "uni/linear": Multinomial}
     ],
 )
 def test_alpha_tables(name: str, key: str, vectors: dict[str, Any]) -> None:
-    table = alpha_table(name, 20)
+    table = get_schedule(name).table(20)
     close(table, vectors["alpha"][key])
     assert table[0] == 1
     assert (table[-1] == 0) == (name != "cosine_hoogeboom")

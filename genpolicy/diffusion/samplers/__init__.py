@@ -12,36 +12,18 @@ as long as torch itself. A sampler keeps its configuration and its grid of times
 Samplers are found by the entry-point group ``genpolicy.samplers``; ``docs/your-own-sampler.md`` shows how to add one.
 """
 
-from genpolicy.diffusion.samplers.a0_last import A0LastSampler
-from genpolicy.diffusion.samplers.ancestral import AncestralSampler
-from genpolicy.diffusion.samplers.base import (
-    Sampler,
-    SamplerOutput,
-    Step,
-    make_sampler,
-    sample,
-    sample_steps,
-    sampler_class,
-)
-from genpolicy.diffusion.samplers.by_ply import ByPlySampler
-from genpolicy.diffusion.samplers.easy_first import EasyFirstCommitSampler, EasyFirstSampler, StochasticSampler
-from genpolicy.diffusion.samplers.one_call import OneCallSampler
-from genpolicy.diffusion.samplers.remasking import RemaskingSampler
-
-__all__ = [
-    "A0LastSampler",
-    "AncestralSampler",
-    "ByPlySampler",
-    "EasyFirstCommitSampler",
-    "EasyFirstSampler",
-    "OneCallSampler",
-    "RemaskingSampler",
-    "Sampler",
-    "SamplerOutput",
-    "Step",
-    "StochasticSampler",
-    "make_sampler",
-    "sample",
-    "sample_steps",
-    "sampler_class",
-]
+from genpolicy.diffusion.samplers.a0_last import A0LastSampler as A0LastSampler
+from genpolicy.diffusion.samplers.ancestral import AncestralSampler as AncestralSampler
+from genpolicy.diffusion.samplers.base import Sampler as Sampler
+from genpolicy.diffusion.samplers.base import SamplerOutput as SamplerOutput
+from genpolicy.diffusion.samplers.base import Step as Step
+from genpolicy.diffusion.samplers.base import make_sampler as make_sampler
+from genpolicy.diffusion.samplers.base import sample as sample
+from genpolicy.diffusion.samplers.base import sample_steps as sample_steps
+from genpolicy.diffusion.samplers.base import sampler_class as sampler_class
+from genpolicy.diffusion.samplers.by_ply import ByPlySampler as ByPlySampler
+from genpolicy.diffusion.samplers.easy_first import EasyFirstCommitSampler as EasyFirstCommitSampler
+from genpolicy.diffusion.samplers.easy_first import EasyFirstSampler as EasyFirstSampler
+from genpolicy.diffusion.samplers.easy_first import StochasticSampler as StochasticSampler
+from genpolicy.diffusion.samplers.one_call import OneCallSampler as OneCallSampler
+from genpolicy.diffusion.samplers.remasking import RemaskingSampler as RemaskingSampler

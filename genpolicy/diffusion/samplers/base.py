@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from genpolicy import registry
-from genpolicy.diffusion.logits import Denoiser, TypedLogits
+from genpolicy.diffusion.logits import Admitted, Denoiser, Logits, TypedLogits
 from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.process import Process
 from genpolicy.diffusion.random import Generators, uniforms
@@ -55,7 +55,7 @@ class Step:
     """[B, N] int64 tokens at time t."""
     frozen: Tensor
     """[B, N] bool."""
-    admitted: Tensor | None
+    admitted: Admitted
     """[N, K] or [B, N, K] bool."""
     generator: Generators
 
@@ -119,15 +119,14 @@ class Sampler(ABC):
     ) -> None:
         values = read_options(f"sampler {type(self).__name__!r}", options, self.options)
         values = {option.name: values.get(option.name, option.default) for option in self.options}
-        if self.decides_last != bool(last):
-            way_out = "give the places to decide last, e.g. last=[layout.first_action]"
-            raise ConfigError(f"{type(self).__name__}: {'takes no last' if last else way_out}")
-        if self.orders_blocks != bool(blocks):
-            way_out = "give the block of each token, e.g. blocks=layout.blocks.tolist()"
-            raise ConfigError(f"{type(self).__name__}: {'takes no blocks' if blocks else way_out}")
-        for name, places in (("last", last), ("blocks", blocks)):
-            if places:
-                values[name] = [int(place) for place in places]
+        for name, given, takes, way_out in (
+            ("last", last, self.decides_last, "give the places to decide last, e.g. last=[layout.first_action]"),
+            ("blocks", blocks, self.orders_blocks, "give the block of each token, e.g. blocks=layout.blocks.tolist()"),
+        ):
+            if takes != bool(given):
+                raise ConfigError(f"{type(self).__name__}: {f'takes no {name}' if given else way_out}")
+            if takes:
+                values[name] = [int(place) for place in given]
         if isinstance(process, Mapping):
             own = {key: value for key, value in process.items() if key != "num_symbols"}
             process = make_process(own, process["num_symbols"])
@@ -187,7 +186,7 @@ class Sampler(ABC):
         self.timesteps = torch.tensor(grid)
         self.num_inference_steps = num
 
-    def parts_of(self, admitted: Tensor | None) -> Callable[[Tensor | TypedLogits], TypedLogits]:
+    def parts_of(self, admitted: Admitted) -> Callable[[Logits], TypedLogits]:
         """Splits predictions by what their tokens admit (``AdmittedParts``), which is worked out once for a tensor."""
         if admitted is None or admitted.ndim != 2:
             return TypedLogits.of
@@ -197,13 +196,13 @@ class Sampler(ABC):
 
     def step(
         self,
-        logits: Tensor | TypedLogits,
+        logits: Logits,
         t: int,
         s: int,
         xt: Tensor,
         *,
         frozen: Tensor,
-        admitted: Tensor | None = None,
+        admitted: Admitted = None,
         generator: Generators = None,
     ) -> SamplerOutput:
         """Tokens at time ``s`` from tokens at time ``t``.
@@ -271,14 +270,9 @@ def sampler_class(name: str) -> type[Sampler]:
 def make_sampler(
     name: str, process: Process, last: Sequence[int] = (), blocks: Sequence[int] = (), **options: Any
 ) -> Sampler:
-    """A sampler of a process by its name, its grid laid with T steps.
+    """A sampler by its entry-point name in group ``genpolicy.samplers``, its grid laid with T steps.
 
-    Args:
-        name: Entry-point name in group ``genpolicy.samplers``.
-        process: The process whose noise is undone.
-        last: As in ``Sampler``.
-        blocks: As in ``Sampler``.
-        options: Values of the sampler's options.
+    The other arguments are those of ``Sampler``.
 
     Raises:
         ConfigError: no such sampler or option (with the near one), an option out of range, or a process that the
@@ -316,7 +310,7 @@ def sample_steps(
     xT: Tensor,
     frozen: Tensor,
     *,
-    admitted: Tensor | None = None,
+    admitted: Admitted = None,
     generator: Generators = None,
     num_steps: int | None = None,
     change: Callable[[TypedLogits], TypedLogits] = lambda logits: logits,
@@ -356,20 +350,8 @@ def sample_steps(
         xt = out.prev_sample
 
 
-def sample(
-    model: Denoiser,
-    process: Process,
-    sampler: Sampler,
-    xT: Tensor,
-    frozen: Tensor,
-    *,
-    admitted: Tensor | None = None,
-    generator: Generators = None,
-    num_steps: int | None = None,
-) -> Tensor:
+def sample(model: Denoiser, process: Process, sampler: Sampler, xT: Tensor, frozen: Tensor, **options: Any) -> Tensor:
     """Clean tokens [B, N] from noise; arguments and errors are those of ``sample_steps``, which gives every step."""
-    for step in sample_steps(
-        model, process, sampler, xT, frozen, admitted=admitted, generator=generator, num_steps=num_steps
-    ):
+    for step in sample_steps(model, process, sampler, xT, frozen, **options):
         xT = step.output.prev_sample
     return xT
