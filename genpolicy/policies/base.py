@@ -26,10 +26,10 @@ from genpolicy.errors import CheckpointError, RegistryError, did_you_mean
 from genpolicy.files import write_durably
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, options_of, read_options
-from genpolicy.policies.answers import require_decisions
 from genpolicy.policies.decision import Decision as Decision
 from genpolicy.policies.decision import Variation as Variation
 from genpolicy.policies.decision import likeliest_first as likeliest_first
+from genpolicy.policies.decision import require_decisions
 from genpolicy.registry import spelled_pairs
 from genpolicy.shipped import policy_folder, shipped_policies
 
