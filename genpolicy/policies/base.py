@@ -25,7 +25,7 @@ from genpolicy.control import FREE, Control
 from genpolicy.errors import CheckpointError, RegistryError, did_you_mean
 from genpolicy.files import write_durably
 from genpolicy.game import Game
-from genpolicy.options import Option, PolicySpec, options_of, read_options
+from genpolicy.options import Declaration, Option, PolicySpec, options_of, read_options
 from genpolicy.policies.decision import Decision as Decision
 from genpolicy.policies.decision import Variation as Variation
 from genpolicy.policies.decision import likeliest_first as likeliest_first
@@ -60,6 +60,9 @@ class Policy(ABC):
     """Whether the first decision takes longer than the later ones, so that a server makes one before it serves."""
     takes_others: ClassVar[bool] = False
     """Whether it accepts options that it does not declare, such as those of the engine that it starts."""
+    declaration: ClassVar[Declaration] = Declaration(lambda spec: ())
+    """What ``options`` gives. A class whose module imports torch has it in another module, where an entry
+    ``policies.KIND`` of group ``genpolicy.options`` names it, too."""
     game: Game[Any]
     learner: Learner | None = None
     """The learner whose weights it plays with; None where it has none."""
@@ -176,14 +179,11 @@ class Policy(ABC):
     def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
         """The options that ``load_policy`` accepts besides ``device`` and ``game``, and ``with_options`` changes.
 
-        A class whose module imports torch declares them in another module as well, which an entry
-        ``policies.KIND`` of group ``genpolicy.options`` names (see ``genpolicy.options.Declaration``).
-
         Args:
             spec: One particular policy, whose folder or spelling may narrow ranges and change defaults; None for the
                 class.
         """
-        return ()
+        return cls.declaration.options(spec)
 
     @classmethod
     def untrained(cls, game: Game[Any]) -> tuple[str, ...]:

@@ -89,11 +89,6 @@ def weights(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     return of_folder(SEED_AND_BATCH, spec)
 
 
-def network(spec: PolicySpec | None = None) -> tuple[Option, ...]:
-    """Options of every policy whose network predicts the first action."""
-    return of_folder(NETWORK, spec)
-
-
 def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     """Options of the diffusion policy: its own and those of all samplers."""
     refused = NEED_VISIBLE_NOISE if _hides_noise(spec) else ()
@@ -131,7 +126,9 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     return of_folder(tuple({**declared, **_sampler_options(spec), **declared}.values()), spec)
 
 
-DIFFUSION, WEIGHTS = Declaration(diffusion), Declaration(weights)
+WEIGHTS, DIFFUSION = Declaration(weights), Declaration(diffusion)
+FIRST_ACTION = Declaration(lambda spec: of_folder(NETWORK, spec))
+"""Of every policy whose network predicts the first action."""
 
 
 def _judges(spec: PolicySpec | None) -> bool:

@@ -29,7 +29,6 @@ from genpolicy.game import Game
 from genpolicy.networks.every_block import require_every_block
 from genpolicy.networks.prefix import Encoded
 from genpolicy.networks.shared import take_shared
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.dream import Recorder
@@ -226,6 +225,7 @@ class DiffusionPolicy(NetworkPolicy):
     kind: ClassVar[str] = "diffusion"
     learner_class: ClassVar[type[NetworkLearner]] = DiffusionLearner
     learner: DiffusionLearner
+    declaration = declared.DIFFUSION
 
     def __init__(
         self,
@@ -273,11 +273,6 @@ class DiffusionPolicy(NetworkPolicy):
         require_possible(self.sampling, self._sampler)
         self._imagination = Imagination(learner) if self.sampling.candidates else None
         self._replies = Replies.of(learner, self._sampler)
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return declared.diffusion(spec)
 
     @property
     def num_calls(self) -> int:

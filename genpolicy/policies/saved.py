@@ -22,7 +22,6 @@ from genpolicy.config import structured, to_dict, to_yaml, with_unsaid
 from genpolicy.control import FREE, Control
 from genpolicy.errors import CheckpointError
 from genpolicy.files import write_atomic
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, legal_of, write_provenance
 from genpolicy.policies.seeds import RowSeeds
@@ -49,6 +48,7 @@ class WeightsPolicy(Policy):
         batch_size: Most positions in one network call.
     """
 
+    declaration = declared.WEIGHTS
     learner_class: ClassVar[type[Learner]]
     """What a saved folder's weights are read into."""
     learner: Learner
@@ -244,11 +244,6 @@ class WeightsPolicy(Policy):
         policy.folder, policy.precision = folder, precision
         policy.provenance = read_provenance(folder)
         return policy
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return declared.weights(spec)
 
 
 def _digest(section: Any) -> str:

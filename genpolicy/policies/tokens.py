@@ -26,7 +26,6 @@ from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.networks.shown_moves import without_drops
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Variation, legal_of, legal_probabilities
 from genpolicy.policies.dream import Dream, OnStep, Recorder
@@ -197,6 +196,7 @@ class NetworkPolicy(WeightsPolicy):
             it is not a move); ``move`` is the same where that is legal, else the likeliest legal move of the marginal.
         batch_size: Most positions in one network call.
     """
+    declaration = declared.FIRST_ACTION
 
     dreams: ClassVar[bool] = True
     learner: NetworkLearner
@@ -220,11 +220,6 @@ class NetworkPolicy(WeightsPolicy):
     def own_options(self) -> dict[str, Any]:
         """The constructor's options that every network policy takes, as they are."""
         return {**super().own_options(), "legal_mask": self.legal_mask}
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return declared.network(spec)
 
     def _imagined_slots(self) -> Sequence[Slot]:
         """The states, actions and values that a decision shows."""
