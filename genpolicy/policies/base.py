@@ -304,9 +304,8 @@ def best_allowed(policy: Policy, state: Any, decision: Decision, control: Contro
         return decision
     # How far a mate or the end is belongs to the move that is not played.
     stats = {name: number for name, number in decision.stats.items() if name not in ("mate_plies", "plies_left")}
-    if decision.policy is not None and any(decision.policy.get(move, 0.0) > 0 for move in allowed):
-        chances = {move: decision.policy.get(move, 0.0) for move in allowed}
-        total = sum(chances.values())
+    chances = {move: (decision.policy or {}).get(move, 0.0) for move in allowed}
+    if (total := sum(chances.values())) > 0:
         chances = {move: chance / total for move, chance in chances.items()}
         best = max(allowed, key=lambda move: chances[move])
         return Decision(best, policy=chances, stats=stats, names=decision.names)

@@ -218,12 +218,11 @@ class WeightsPolicy(Policy):
                 if option.default is not None and play.get(option.name, option.default) is None:
                     raise CheckpointError(f"{folder}/config.yaml: play.{option.name} has no value, so it is damaged")
             game = registry.load_game(config["game"])
-        with _reading(folder):
             schema = cls.learner_class.Config
             section = with_unsaid(schema, config["learner"])
             learner_config = structured(schema, section, where=f"{folder}/config.yaml", prefix="learner")
-        with _reading(folder), bounded_by(folder / "model.safetensors"):
-            learner = cls.learner_class(game, learner_config)
+            with bounded_by(folder / "model.safetensors"):
+                learner = cls.learner_class(game, learner_config)
         if learner.fingerprint != config["layout"]:
             raise CheckpointError(
                 f"{folder}: its tokens are not those of the installed {game.spec!r} (layout {config['layout']}, here "

@@ -191,27 +191,18 @@ class NetworkPolicy(WeightsPolicy):
 
     Args:
         learner: Holds the weights, shared and not copied.
-        seed: Same seed, same game (see ``genpolicy.policies.seeds``).
         legal_mask: Restrict the first action to legal moves. Without it the raw first action is ``line[0]`` (-1 where
             it is not a move); ``move`` is the same where that is legal, else the likeliest legal move of the marginal.
-        batch_size: Most positions in one network call.
+        options: Arguments of ``WeightsPolicy``.
     """
-    declaration = declared.FIRST_ACTION
 
+    declaration = declared.FIRST_ACTION
     dreams: ClassVar[bool] = True
     learner: NetworkLearner
 
-    def __init__(
-        self,
-        learner: NetworkLearner,
-        *,
-        seed: int = 0,
-        legal_mask: bool = True,
-        batch_size: int = 64,
-    ) -> None:
-        super().__init__(learner, seed=seed, batch_size=batch_size)
-        self.layout = learner.layout
-        self.legal_mask = legal_mask
+    def __init__(self, learner: NetworkLearner, *, legal_mask: bool = True, **options: Any) -> None:
+        super().__init__(learner, **options)
+        self.layout, self.legal_mask = learner.layout, legal_mask
 
     def unmasked(self) -> WeightsPolicy | None:
         """The same without the legal mask; None where it has none."""
