@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, overload, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +48,7 @@ class LazyChoices(Sequence[Choices]):
     def __len__(self) -> int:
         return self._num
 
-    @overload
-    def __getitem__(self, row: int) -> Choices: ...
-    @overload
-    def __getitem__(self, row: slice) -> Sequence[Choices]: ...
-    def __getitem__(self, row: int | slice) -> Choices | Sequence[Choices]:
+    def __getitem__(self, row: Any) -> Any:
         rows = range(self._num)[row]
         return self._of(rows) if isinstance(rows, int) else [self._of(each) for each in rows]
 
