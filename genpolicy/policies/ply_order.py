@@ -115,18 +115,12 @@ class PlyOrder:
     def taken_from(
         cls, options: dict[str, Any], game: Game[Any], layout: Layout, viewer: str, *, used: bool
     ) -> PlyOrder | None:
-        """Take the options of this order out of those of a process; None where it is not ``used``.
+        """Take this order's options out of those of a process; None where it is not ``used``.
 
-        Args:
-            options: Shares, ``ends``, ``one_pass``, ``any_move``, ``rare_moves``, ``any_count`` and ``compare``, beside
-                others, which stay.
-            game: The rules.
-            layout: Of the windows.
-            viewer: Who sees them.
-            used: Whether noise is ordered by ply.
+        They are ``SHARES``, ``ends`` and those of ``PART``; the others stay. The layout is that of the windows.
 
         Raises:
-            ConfigError: as the constructor, or options without their use.
+            ConfigError: as the constructor, a part out of range, or options without their use.
         """
         given = {name: options.pop(name) for name in (*SHARES, "ends", *PART) if name in options}
         if not used and any(given.values()):

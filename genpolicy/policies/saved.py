@@ -69,11 +69,7 @@ class WeightsPolicy(Policy):
         self._seeds = RowSeeds(seed)
 
     def with_options(self, **changed: Any) -> WeightsPolicy:
-        """A policy over the same weights with other options.
-
-        Raises:
-            ValueError: an option that it does not take, or one out of range.
-        """
+        """See ``Policy.with_options``; a value out of range is a ``ValueError``, too."""
         made = type(self)(self.learner, **self._options_with(self.read_changes(changed)))
         made.folder, made.provenance, made.precision = self.folder, self.provenance, self.precision
         return made
@@ -193,12 +189,7 @@ class WeightsPolicy(Policy):
 
     @classmethod
     def from_folder(cls, folder: Path, config: dict[str, Any], **options: Any) -> WeightsPolicy:
-        """The policy of a folder whose ``config.yaml`` was read already.
-
-        Args:
-            folder: Where it was saved.
-            config: Its ``config.yaml``, parsed.
-            options: ``device``, ``precision``, ``game`` (the one it was trained for), and the constructor's own.
+        """See ``Policy.from_folder``; options are ``device``, ``precision``, ``game`` and the constructor's own.
 
         Raises:
             CheckpointError: damaged, or of another tokenizer.
