@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 from genpolicy.errors import ConfigError, require_one_of
 
-GEOMETRIES = ("sequence", "board")
-POSITIONS = ("learned", "rotary")
-HEADS = ("unified", "typed")
-ACTIVATIONS = ("gelu", "mish", "relu2")
-NORMS = ("pre", "post")
-ATTENTION = ("full", "prefix", "block_causal")
+CHOICES = {
+    "geometry": ("sequence", "board"),
+    "positions": ("learned", "rotary"),
+    "head": ("unified", "typed"),
+    "activation": ("gelu", "mish", "relu2"),
+    "norm": ("pre", "post"),
+    "attention": ("full", "prefix", "block_causal"),
+}
 MAX_SIZE = 1 << 40  # torch does not count much further, and says so without a name
 MAX_LAYERS = 1_000  # DeepNet's (Wang et al. 2022); unlike width, more of them fill the memory little by little
 
@@ -117,12 +119,8 @@ class NetworkConfig:
     """What a saved configuration means that lacks a key, because it is older than the key."""
 
     def __post_init__(self) -> None:
-        require_one_of("geometry", self.geometry, GEOMETRIES)
-        require_one_of("positions", self.positions, POSITIONS)
-        require_one_of("head", self.head, HEADS)
-        require_one_of("activation", self.activation, ACTIVATIONS)
-        require_one_of("norm", self.norm, NORMS)
-        require_one_of("attention", self.attention, ATTENTION)
+        for key, allowed in CHOICES.items():
+            require_one_of(key, getattr(self, key), allowed)
         bounded = {"num_layers": 1, "width": 1, "num_heads": 1, "move_rank": 0, "board_code": 0, "board_values": 0}
         for key, least in bounded.items():
             most = MAX_LAYERS if key == "num_layers" else MAX_SIZE
@@ -131,10 +129,9 @@ class NetworkConfig:
         for key in ("mlp_ratio", "init_std"):
             if not 0 < getattr(self, key) < 1e6:
                 raise ConfigError(f"{key} must be above 0 and below 1e6, got {getattr(self, key)}")
-        needs_board = [key for key in ("gates", "board_code", "features") if getattr(self, key)]
-        if self.geometry != "board" and needs_board:
-            key = needs_board[0]
-            raise ConfigError(f"{key} needs geometry=board, whose tokens have places; got {self.geometry!r}")
+        for key in ("gates", "board_code", "features"):
+            if getattr(self, key) and self.geometry != "board":
+                raise ConfigError(f"{key} needs geometry=board, whose tokens have places; got {self.geometry!r}")
         for key in ("shown_outcome", "shown_counts", "shown_pieces"):
             if getattr(self, key) and not self.shows_moves:
                 raise ConfigError(f"{key} needs shown moves: geometry=board, and shown_moves true or not given")

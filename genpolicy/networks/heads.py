@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from einops import rearrange, repeat
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -126,11 +125,7 @@ def clusters_of(layout: Layout) -> list[SymbolGroup]:
                 merged.append((members, union))
         for members, union in merged:
             rows = np.sort(np.asarray(members))
-            if not union.any():
-                union = np.ones_like(union)
             admitted = group.admitted[rows][:, union]
-            # A token that admits nothing cannot occur; it admits everything here rather than divide by zero.
-            admitted = admitted | ~admitted.any(axis=1, keepdims=True)
             clusters.append(SymbolGroup(group.kind, group.positions[rows], group.symbols[union], admitted))
     return clusters
 
@@ -156,10 +151,6 @@ class _GroupHead(nn.Module):
     def number(self, length: int) -> int:
         """How many of the tokens are among the first ``length``."""
         return int(np.searchsorted(self._places, length))
-
-    def linear(self, chosen: Tensor, table: OutputTable) -> Tensor:
-        """Logits [..., G] of features [..., W]."""
-        return F.linear(chosen, *table.select(self.rows))
 
     def nll(self, logits: Tensor, tokens: Tensor, targets: Tensor) -> Tensor:
         """[n] from logits [n, G] of tokens [n] (places in the sequence) and target ids [n]."""
@@ -244,19 +235,19 @@ class TypedHead(nn.Module):
         self, head: _GroupHead, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None, told: Tensor | None
     ) -> Tensor:
         """[n, G] logits of a group at batch rows [n] and tokens [n]."""
+        logits: Tensor
         if self.moves is not None and head.kind == "action":
-            by_square: Tensor = self.moves(hidden, rows, tokens, inputs)
-            return by_square
+            logits = self.moves(hidden, rows, tokens, inputs)
+            return logits
         assert self.table is not None
         features = hidden.reshape(-1, hidden.shape[-1]).index_select(0, rows * hidden.shape[1] + tokens)
-        logits = head.linear(features, self.table)
+        logits = F.linear(features, *self.table.select(head.rows))
         if self.copies is not None and told is not None and head.kind == "state":
-            copied: Tensor = self.copies(logits, features, head.local[told[rows, tokens]])
-            return copied
-        if self.values is None or head.kind != "value":
-            return logits
-        of_bins = self.values.of_tokens(hidden, rows, tokens)
-        return logits + F.pad(of_bins, (0, logits.shape[1] - of_bins.shape[1]))  # PAD follows the bins
+            logits = self.copies(logits, features, head.local[told[rows, tokens]])
+        if self.values is not None and head.kind == "value":
+            of_bins = self.values.of_tokens(hidden, rows, tokens)
+            logits = logits + F.pad(of_bins, (0, logits.shape[1] - of_bins.shape[1]))  # PAD follows the bins
+        return logits
 
     def forward(self, hidden: Tensor, inputs: Tensor | None = None) -> TypedLogits:
         """One group for each cluster that has some of the tokens, from features [B, n, W] of ids ``inputs`` [B, n]."""
@@ -267,20 +258,9 @@ class TypedHead(nn.Module):
             n = group.number(length)
             if n == 0:
                 continue
-            kind = group.kind
-            if (kind == "action" and self.moves is not None) or (kind == "value" and self.values is not None):
-                rows = repeat(torch.arange(b, device=hidden.device), "b -> (b n)", n=n)
-                tokens = repeat(group.positions[:n], "n -> (b n)", b=b)
-                logits = rearrange(
-                    self._logits(group, hidden, rows, tokens, inputs, told), "(b n) g -> b n g", b=b, n=n
-                )
-            else:
-                assert self.table is not None
-                features = hidden.index_select(1, group.positions[:n])
-                logits = group.linear(features, self.table)
-                if self.copies is not None and told is not None and kind == "state":
-                    logits = self.copies(logits, features, group.local[told[:, group.positions[:n]]])
-            out.append(group.group(logits))
+            rows = torch.arange(b, device=hidden.device).repeat_interleave(n)
+            logits = self._logits(group, hidden, rows, group.positions[:n].repeat(b), inputs, told)
+            out.append(group.group(logits.view(b, n, logits.shape[-1])))
         return TypedLogits(tuple(out), length, self.num_symbols)
 
     def nll(

@@ -142,16 +142,15 @@ class Residual(nn.Module):
     ) -> Tensor:
         """[B, N, W] in and out, or out [S, 1, W] where the part gives the tokens ``wanted`` [S] alone; ``modulation``
         [B, 1, 3, W] shift, scale and gate."""
+        out: Tensor
         own = picked(x, wanted)
         if modulation is not None:
             shift, scale, gate = modulation.unbind(2)
-            gate = picked(gate.expand_as(x), wanted)
-            modulated: Tensor = own + gate * self.dropout(part((1 + scale) * norm(x) + shift))
-            return modulated
-        if self.is_post:
-            out: Tensor = norm(own + self.scale * self.dropout(part(x)))
-            return out
-        out = own + self.dropout(part(norm(x)))
+            out = own + picked(gate.expand_as(x), wanted) * self.dropout(part((1 + scale) * norm(x) + shift))
+        elif self.is_post:
+            out = norm(own + self.scale * self.dropout(part(x)))
+        else:
+            out = own + self.dropout(part(norm(x)))
         return out
 
 

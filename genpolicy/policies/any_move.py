@@ -28,6 +28,19 @@ MAX_COUNT = 1000
 """Counts of moves are drawn below it, the more often the smaller: a logarithm is uniform."""
 
 
+def require_positions(game: Game[Any], layout: Layout, key: str, share: float) -> None:
+    """See that the rules can be asked about tokens; in training alone, since policies that were trained so still load.
+
+    Raises:
+        ConfigError: the tokens do not lead back to a position; the message names the ``key`` and its ``share``.
+    """
+    if not layout.tokenizer.decodes:
+        raise ConfigError(
+            f"learner.process.{key}={share}: the tokens of {game.spec!r} do not lead back to a position, so the rules "
+            f"cannot be asked; set learner.process.{key}=0"
+        )
+
+
 class AnyMove:
     """Puts another first move, and the state after it, into windows.
 
@@ -42,8 +55,7 @@ class AnyMove:
             drawn at random, where the rules admit them.
 
     Raises:
-        ConfigError: a share, ``rare`` or ``counts`` out of range, a layout without these, counts in a game without
-            counters, or a game in which nature moves.
+        ConfigError: a layout without these, counts in a game without counters, or a game in which nature moves.
     """
 
     def __init__(
@@ -56,13 +68,6 @@ class AnyMove:
         rare: float = 0.0,
         counts: float = 0.0,
     ) -> None:
-        for key, what, part in (
-            ("any_move", "boards", share),
-            ("rare_moves", "moves", rare),
-            ("any_count", "boards", counts),
-        ):
-            if not isinstance(part, int | float) or not 0 <= part <= 1:
-                raise ConfigError(f"key 'learner.process.{key}' is a part of the {what}, from 0 to 1; got {part!r}")
         if counts and not layout.tokenizer.counters:
             raise ConfigError(
                 f"learner.process.any_count={counts}: the tokens of {game.spec!r} count no moves; set "
@@ -95,13 +100,9 @@ class AnyMove:
             counts: [1 + C, B] uniform in [0, 1): in which of these the C counters change, and to what; None: in none.
 
         Raises:
-            ConfigError: the game's tokens do not lead back to a position. (Policies that were trained so still load.)
+            ConfigError: as ``require_positions``.
         """
-        if not self._layout.tokenizer.decodes:
-            raise ConfigError(
-                f"learner.process.any_move={self._share}: the tokens of {self._game.spec!r} do not lead back to a "
-                "position, so the rules cannot be asked; set learner.process.any_move=0"
-            )
+        require_positions(self._game, self._layout, "any_move", self._share)
         roots = batch.tokens[:, : self._root].cpu().numpy()  # all at once, because a GPU is waited for at each copy
         others = roots if counts is None else self._counted(roots, counts.cpu().numpy())
         made = []

@@ -25,11 +25,11 @@ from genpolicy.control import FREE, Control
 from genpolicy.errors import CheckpointError, RegistryError, did_you_mean
 from genpolicy.files import write_durably
 from genpolicy.game import Game
-from genpolicy.options import Option, PolicySpec, options_of, read_options
-from genpolicy.policies.answers import require_decisions
+from genpolicy.options import Declaration, Option, PolicySpec, options_of, read_options
 from genpolicy.policies.decision import Decision as Decision
 from genpolicy.policies.decision import Variation as Variation
 from genpolicy.policies.decision import likeliest_first as likeliest_first
+from genpolicy.policies.decision import require_decisions
 from genpolicy.registry import spelled_pairs
 from genpolicy.shipped import policy_folder, shipped_policies
 
@@ -60,6 +60,9 @@ class Policy(ABC):
     """Whether the first decision takes longer than the later ones, so that a server makes one before it serves."""
     takes_others: ClassVar[bool] = False
     """Whether it accepts options that it does not declare, such as those of the engine that it starts."""
+    declaration: ClassVar[Declaration] = Declaration(lambda spec: ())
+    """What ``options`` gives. A class whose module imports torch has it in another module, where an entry
+    ``policies.KIND`` of group ``genpolicy.options`` names it, too."""
     game: Game[Any]
     learner: Learner | None = None
     """The learner whose weights it plays with; None where it has none."""
@@ -176,14 +179,11 @@ class Policy(ABC):
     def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
         """The options that ``load_policy`` accepts besides ``device`` and ``game``, and ``with_options`` changes.
 
-        A class whose module imports torch declares them in another module as well, which an entry
-        ``policies.KIND`` of group ``genpolicy.options`` names (see ``genpolicy.options.Declaration``).
-
         Args:
             spec: One particular policy, whose folder or spelling may narrow ranges and change defaults; None for the
                 class.
         """
-        return ()
+        return cls.declaration.options(spec)
 
     @classmethod
     def untrained(cls, game: Game[Any]) -> tuple[str, ...]:
@@ -304,9 +304,8 @@ def best_allowed(policy: Policy, state: Any, decision: Decision, control: Contro
         return decision
     # How far a mate or the end is belongs to the move that is not played.
     stats = {name: number for name, number in decision.stats.items() if name not in ("mate_plies", "plies_left")}
-    if decision.policy is not None and any(decision.policy.get(move, 0.0) > 0 for move in allowed):
-        chances = {move: decision.policy.get(move, 0.0) for move in allowed}
-        total = sum(chances.values())
+    chances = {move: (decision.policy or {}).get(move, 0.0) for move in allowed}
+    if (total := sum(chances.values())) > 0:
         chances = {move: chance / total for move, chance in chances.items()}
         best = max(allowed, key=lambda move: chances[move])
         return Decision(best, policy=chances, stats=stats, names=decision.names)

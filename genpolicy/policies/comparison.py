@@ -26,7 +26,8 @@ from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
-from genpolicy.policies.imagined import Imagination
+from genpolicy.policies.any_move import require_positions
+from genpolicy.policies.imagined import Imagination, with_worth
 from genpolicy.sequence import Layout
 
 if TYPE_CHECKING:
@@ -56,12 +57,10 @@ class Comparison:
         share: Part of the records whose moves are compared, 0 to 1.
 
     Raises:
-        ConfigError: a share out of range, or a game in which nature moves.
+        ConfigError: a game in which nature moves.
     """
 
     def __init__(self, game: Game[Any], layout: Layout, share: float) -> None:
-        if not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise ConfigError(f"key 'learner.process.compare' is a part of the records, from 0 to 1; got {share!r}")
         if game.has_chance:
             raise ConfigError("learner.process.compare: the game has chance, and what follows a move is compared")
         self._game, self._layout, self._share = game, layout, float(share)
@@ -76,8 +75,7 @@ class Comparison:
                 one of which is their label.
 
         Raises:
-            ConfigError: the learner does not search in its imagination or cannot, or the game's tokens do not lead back
-                to a position. (Policies that were trained so still load.)
+            ConfigError: the learner does not search in its imagination or cannot, or as ``require_positions``.
         """
         sampling, device = learner.config.sampler, batch.tokens.device
         if sampling.candidates < 2:
@@ -85,11 +83,7 @@ class Comparison:
                 "learner.process.compare trains a search among moves: set learner.sampler.candidates to 2 or more, got "
                 f"{sampling.candidates}"
             )
-        if not self._layout.tokenizer.decodes:
-            raise ConfigError(
-                f"learner.process.compare={self._share}: the tokens of {self._game.spec!r} do not lead back to a "
-                "position, so the rules cannot be asked; set learner.process.compare=0"
-            )
+        require_positions(self._game, self._layout, "compare", self._share)
         model, found = Imagination(learner, "learner.process.compare=0"), self._roots(batch)
         if not found:
             return torch.zeros((), device=device)
@@ -142,13 +136,13 @@ class Comparison:
         """[R] what the moves [C, K] that are there are worth to who makes them."""
         states, players = self._after(found, moves, there)
         judged = model.judge(self._encoded(states, players).to(moves.device))
-        worths, over = [1 - judged.win], torch.zeros_like(judged.over)
-        for ply in range(2, model.learner.config.sampler.depth + 1):
+        over = torch.zeros_like(judged.over)
+        worths = with_worth([], judged.win, over)
+        for _ in range(1, model.learner.config.sampler.depth):
             states, ended = self._replied(states, players, judged.log_policy.detach())
             players, over = [1 - player for player in players], over | ended.to(over.device)
             judged = model.judge(self._encoded(states, players).to(moves.device))
-            worth = 1 - judged.win if ply % 2 else judged.win
-            worths.append(torch.where(over, worths[-1], worth))  # what ended keeps its worth
+            worths = with_worth(worths, judged.win, over)
         return torch.stack(worths).mean(0)
 
     def _after(self, found: list[_Root], moves: Tensor, there: Tensor) -> tuple[list[Any], list[int]]:

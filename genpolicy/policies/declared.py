@@ -56,9 +56,17 @@ TEMPERATURE = Option(
 )
 
 
-MOST_FUTURES = 1024
-"""Futures of one decision, rows of one network call."""
-MOST_DEPTH = 64
+NUM_FUTURES = Option(
+    "num_futures",
+    int,
+    1,
+    low=1,
+    high=1024,  # rows of one network call
+    usual_high=256,
+    page_high=64,
+    help="futures imagined; the move is the likeliest of their mean (sampler a0_last, temperature above 0)",
+    needs=("sampler", ("a0_last",)),
+)
 SEARCH = (
     Option(
         "candidates",
@@ -74,7 +82,7 @@ SEARCH = (
         int,
         1,
         low=1,
-        high=MOST_DEPTH,
+        high=64,
         usual_high=8,
         label="Depth",
         help="imagined boards of each candidate's line",
@@ -87,11 +95,6 @@ SEARCH = (
 def weights(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     """Options of every policy over weights."""
     return of_folder(SEED_AND_BATCH, spec)
-
-
-def network(spec: PolicySpec | None = None) -> tuple[Option, ...]:
-    """Options of every policy whose network predicts the first action."""
-    return of_folder(NETWORK, spec)
 
 
 def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
@@ -110,17 +113,7 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
         ),
         _narrowed(STEPS, _whole(spec, "learner", "process", "num_timesteps")),
         TEMPERATURE,
-        Option(
-            "num_futures",
-            int,
-            1,
-            low=1,
-            high=MOST_FUTURES,
-            usual_high=256,
-            page_high=64,
-            help="futures imagined; the move is the likeliest of their mean (sampler a0_last, temperature above 0)",
-            needs=("sampler", ("a0_last",)),
-        ),
+        NUM_FUTURES,
         *(SEARCH if _judges(spec) else ()),
         _narrowed(
             Option("horizon", int, 4, low=1, usual_high=64, help="plies imagined", basic=True),
@@ -131,7 +124,9 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     return of_folder(tuple({**declared, **_sampler_options(spec), **declared}.values()), spec)
 
 
-DIFFUSION, WEIGHTS = Declaration(diffusion), Declaration(weights)
+WEIGHTS, DIFFUSION = Declaration(weights), Declaration(diffusion)
+FIRST_ACTION = Declaration(lambda spec: of_folder(NETWORK, spec))
+"""Of every policy whose network predicts the first action."""
 
 
 def _judges(spec: PolicySpec | None) -> bool:

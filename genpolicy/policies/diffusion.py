@@ -29,7 +29,6 @@ from genpolicy.game import Game
 from genpolicy.networks.every_block import require_every_block
 from genpolicy.networks.prefix import Encoded
 from genpolicy.networks.shared import take_shared
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.dream import Recorder
@@ -207,6 +206,8 @@ class DiffusionLearner(NetworkLearner):
         return torch.stack(bounds).sum(0)
 
 
+CHOSEN = tuple(each.name for each in dataclasses.fields(SamplerConfig) if each.name not in ("name", "options"))
+"""Fields that are options of the policy by the same name."""
 SAMPLING = ("sampler", "num_steps", "temperature", "num_futures", "horizon")
 """Options that say how a future is sampled."""
 
@@ -224,6 +225,7 @@ class DiffusionPolicy(NetworkPolicy):
     """
 
     kind: ClassVar[str] = "diffusion"
+    declaration = declared.DIFFUSION
     learner_class: ClassVar[type[NetworkLearner]] = DiffusionLearner
     learner: DiffusionLearner
 
@@ -232,38 +234,21 @@ class DiffusionPolicy(NetworkPolicy):
         learner: DiffusionLearner,
         *,
         sampler: str | None = None,
-        num_steps: int | None = None,
-        temperature: float | None = None,
-        num_futures: int | None = None,
-        candidates: int | None = None,
-        depth: int | None = None,
-        weight: float | None = None,
-        horizon: int | None = None,
         seed: int = 0,
         legal_mask: bool = True,
         batch_size: int = 64,
         **options: Any,
     ) -> None:
         super().__init__(learner, seed=seed, legal_mask=legal_mask, batch_size=batch_size)
-        preset = learner.config.sampler
-        if candidates is None:
-            samples = any(given is not None for given in (sampler, num_steps, temperature, num_futures, horizon))
-            candidates = 0 if samples else preset.candidates
-        elif candidates > 0 and num_futures is None:
-            num_futures = 1  # a search averages over none, whatever a decision without one does
-        # Another sampler does not take the options of the configured one.
-        same = sampler in (None, preset.name)
-        self.sampling = SamplerConfig(
-            name=preset.name if sampler is None else sampler,
-            num_steps=preset.num_steps if num_steps is None else num_steps,
-            temperature=(preset.temperature if same else None) if temperature is None else temperature,
-            num_futures=(preset.num_futures if same else 1) if num_futures is None else num_futures,
-            candidates=candidates,
-            depth=preset.depth if depth is None else depth,
-            weight=preset.weight if weight is None else weight,
-            horizon=preset.horizon if horizon is None else horizon,
-            options={**(preset.options if same else {}), **options},
-        )
+        preset, own = learner.config.sampler, {"sampler": sampler, **{key: options.pop(key, None) for key in CHOSEN}}
+        given = {key: value for key, value in own.items() if value is not None}
+        if given.get("candidates", 0) > 0:
+            given.setdefault("num_futures", 1)  # a search averages over none, whatever a decision without one does
+        elif not given.keys().isdisjoint(SAMPLING):
+            given.setdefault("candidates", 0)
+        if (name := given.pop("sampler", preset.name)) != preset.name:  # it takes no options of the configured one
+            preset = dataclasses.replace(preset, name=name, temperature=None, num_futures=1, options={})
+        self.sampling = dataclasses.replace(preset, **given, options={**preset.options, **options})
         self._plies = learner.config.horizon if self.sampling.horizon is None else self.sampling.horizon
         self._end = learner.end_of(self._plies)
         if learner.by_ply is not None and self.sampling.name == "one_call":
@@ -273,11 +258,6 @@ class DiffusionPolicy(NetworkPolicy):
         require_possible(self.sampling, self._sampler)
         self._imagination = Imagination(learner) if self.sampling.candidates else None
         self._replies = Replies.of(learner, self._sampler)
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return declared.diffusion(spec)
 
     @property
     def num_calls(self) -> int:

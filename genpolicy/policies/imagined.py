@@ -64,9 +64,9 @@ class Roots:
         # Only a network that was trained on shorter sequences is asked with one.
         horizons, whole = learner.config.horizons, self.layout.length
         lengths = [learner.end_of(plies) if plies in horizons else whole for plies in (1, 2)]
-        self._ends = lengths if learner.by_ply is None else learner.by_ply.ends[:2]
-        finished = None if learner.by_ply is None else learner.by_ply.finished
-        self._knows_ends = finished is not None and self.layout.admit_pad
+        by_ply = learner.by_ply
+        self._ends = lengths if by_ply is None else by_ply.ends[:2]
+        self._knows_ends = by_ply is not None and by_ply.finished is not None and self.layout.admit_pad
 
     def policy(self, roots: Tensor) -> Tensor:
         """[R, M] float64 log-probabilities of the moves of [R, L]."""
@@ -105,19 +105,6 @@ class Roots:
         return TypedLogits.of(learner.network.denoise(noised, times, encoded))
 
 
-class _Reply(NamedTuple):
-    """Where a later move of a line stands in the sequence, and what it is predicted from."""
-
-    action: int
-    value: int | None
-    """The value that its block decides with it."""
-    ply: int
-    board: slice
-    """The board before the move."""
-    before: int
-    """The move of the ply before."""
-
-
 class Replies(Roots):
     """The later moves and values of a line: of the board before them, as the root of a sequence of its own."""
 
@@ -125,9 +112,7 @@ class Replies(Roots):
         super().__init__(learner)
         self._root_value = self.layout.slot("value", 0)
         self._of_block = {
-            int(self.layout.blocks[slot.start]): _Reply(
-                slot.start, self._value_beside(slot), slot.ply, slice(board.start, board.stop), last.start
-            )
+            int(self.layout.blocks[slot.start]): (slot, self._value_beside(slot), board, last)
             for slot in self.layout.slots
             if slot.kind == "action" and slot.ply > 0
             if (board := self.layout.slot("state", slot.ply)) is not None
@@ -167,15 +152,15 @@ class Replies(Roots):
         """
         if block not in self._of_block:
             return logits
-        action, value, ply, place, before = self._of_block[block]
-        layout, board = self.layout, tokens[:, place]
-        asked = self._call(self.turned(board) if ply % 2 else board, None, self._ends[0])
+        action, value, state, before = self._of_block[block]
+        layout, board = self.layout, tokens[:, state.start : state.stop]
+        asked = self._call(self.turned(board) if action.ply % 2 else board, None, self._ends[0])
         log_policy = self._policy(asked)
-        if ply % 2:
+        if action.ply % 2:
             log_policy = log_policy[:, self.mirrored.to(board.device)]
         moves = torch.arange(layout.move_offset, layout.value_offset)
         if self._knows_ends:
-            over = self._over(asked) | (tokens[:, before] == layout.pad)
+            over = self._over(asked) | (tokens[:, before.start] == layout.pad)
             log_policy = torch.cat(
                 [
                     log_policy.masked_fill(over[:, None], NEGATIVE_INFINITY),
@@ -184,7 +169,7 @@ class Replies(Roots):
                 dim=1,
             )
             moves = torch.cat([moves, torch.tensor([layout.pad])])
-        logits = _with(logits, action, moves, log_policy)
+        logits = _with(logits, action.start, moves, log_policy)
         if value is None or self._root_value is None:
             return logits
         bins = asked.at(self._root_value.start, layout.value_offset, layout.code_offset)
@@ -282,6 +267,18 @@ class Candidates:
     """[B, M] float64 of the root, before the legal mask."""
 
 
+def with_worth(worths: list[Tensor], win: Tensor, over: Tensor) -> list[Tensor]:
+    """The worths [R] of a line's boards to who moves at its root, and that of the next one.
+
+    Args:
+        worths: Of the boards before it.
+        win: [R] win probability of the player to move on it.
+        over: [R] bool, whether the line has ended before it and keeps its worth.
+    """
+    worth = win if len(worths) % 2 else 1 - win
+    return [*worths, torch.where(over, worths[-1], worth) if worths else worth]
+
+
 def search(
     model: Imagination, roots: Tensor, legal: Tensor | None, num: int, depth: int = 1, weight: float = 32.0
 ) -> Candidates:
@@ -305,7 +302,7 @@ def search(
     there = log_prior > NEGATIVE_INFINITY
     state, move = roots.repeat_interleave(k, dim=0), torch.where(there, moves, moves[:, :1]).flatten()
     mirrored = model.mirrored.to(roots.device)
-    worths: list[Tensor] = []
+    worths = list[Tensor]()
     boards, line = [], [move]
     encoded = None if encoded is None else encoded.repeated(k)
     over = torch.zeros_like(move, dtype=torch.bool)
@@ -313,8 +310,7 @@ def search(
         state = model.turned(model.after(state, move, encoded))
         encoded = encode(state) if ply < depth else None
         judged = model.judge(state, encoded)
-        move, worth = judged.log_policy.argmax(-1), 1 - judged.win if ply % 2 else judged.win
-        worths.append(torch.where(over, worths[-1], worth) if worths else worth)  # what ended keeps its worth
+        move, worths = judged.log_policy.argmax(-1), with_worth(worths, judged.win, over)
         over = over | judged.over
         boards.append(model.turned(state) if ply % 2 else state)
         line.append(torch.where(over, -1, mirrored[move] if ply % 2 else move))

@@ -24,7 +24,7 @@ from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.random import uniforms
 from genpolicy.encoding import turned_maps
 from genpolicy.errors import ConfigError
-from genpolicy.networks.every_block import EveryBlock
+from genpolicy.networks.every_block import EveryBlock, block_spans
 from genpolicy.policies.any_move import AnyMove
 from genpolicy.policies.comparison import Comparison
 from genpolicy.sequence import KINDS, Layout
@@ -37,6 +37,8 @@ ORDERS = ("joint", "ply")
 SHARES = {"state_share": 0.15, "first_state_share": 0.0, "move_share": 0.1, "joint_share": 0.0}
 """Part of the records in which a state, the state after the first move, a later move, or all under noise over the whole
 future, as samplers need that decide in another order, is restored beside the first move, which is in all."""
+PART = {"one_pass": "records", "any_move": "boards", "rare_moves": "moves", "any_count": "boards", "compare": "records"}
+"""What the other options are a part of."""
 DECAY = 0.6
 """How much less often each further move is drawn."""
 CERTAIN = 0.8
@@ -72,13 +74,11 @@ class PlyOrder:
         any_move: AnyMove | None = None,
         compare: Comparison | None = None,
     ) -> None:
-        if not isinstance(one_pass, int | float) or not 0 <= one_pass <= 1:
-            raise ConfigError(f"key 'learner.process.one_pass' is a part of the records, from 0 to 1; got {one_pass!r}")
         if one_pass and any(shares.values()):
             raise ConfigError(
                 f"learner.process.{', '.join(shares)}: not beside learner.process.one_pass, which trains all blocks"
             )
-        self.one_pass = float(one_pass)
+        self.one_pass = one_pass
         given = {**(dict.fromkeys(SHARES, 0.0) if one_pass else SHARES), **shares}
         for name, share in given.items():
             if not isinstance(share, int | float) or not 0 <= share <= 0.5:
@@ -93,18 +93,18 @@ class PlyOrder:
         self.finished, self.any_move, self.compare = Finished(layout) if ends else None, any_move, compare
         self.blocks = torch.from_numpy(layout.blocks)
         self.is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))
-        firsts = [int((layout.blocks == block).argmax()) for block in range(int(layout.blocks.max()) + 1)]
-        self.first, self.ends = firsts[0], [*firsts[1:], layout.length]
-        """First token of the first block, and number of tokens up to the end of each."""
+        self._spans = block_spans(layout)
+        self.ends = [stop for _, stop in self._spans]
+        """Number of tokens up to the end of each block."""
         self.mask, self.joint = layout.mask, float(given["joint_share"])
-        is_state = torch.tensor([KINDS[layout.kinds[first]] != "action" for first in firsts])
+        is_state = torch.tensor([KINDS[layout.kinds[start]] != "action" for start, _ in self._spans])
         self._is_state = is_state.tolist()
         later = torch.where(is_state, 0.0, DECAY ** (~is_state).cumsum(0).double())
         later[0] = 0
         states = is_state.double()
         first_state = states * (states.cumsum(0) == 1)
         among = {"state_share": states, "first_state_share": first_state, "move_share": later}
-        self.chances = torch.zeros(len(firsts), dtype=torch.float64)
+        self.chances = torch.zeros(len(self.ends), dtype=torch.float64)
         for name, blocks in among.items():
             if blocks.any():
                 self.chances += given[name] * blocks / blocks.sum()
@@ -115,40 +115,32 @@ class PlyOrder:
     def taken_from(
         cls, options: dict[str, Any], game: Game[Any], layout: Layout, viewer: str, *, used: bool
     ) -> PlyOrder | None:
-        """Take the options of this order out of those of a process; None where it is not ``used``.
+        """Take this order's options out of those of a process; None where it is not ``used``.
 
-        Args:
-            options: Shares, ``ends``, ``one_pass``, ``any_move``, ``rare_moves``, ``any_count`` and ``compare``, beside
-                others, which stay.
-            game: The rules.
-            layout: Of the windows.
-            viewer: Who sees them.
-            used: Whether noise is ordered by ply.
+        They are ``SHARES``, ``ends`` and those of ``PART``; the others stay. The layout is that of the windows.
 
         Raises:
-            ConfigError: as the constructor, or options without their use.
+            ConfigError: as the constructor, a part out of range, or options without their use.
         """
-        names = (*SHARES, "ends", "one_pass", "any_move", "rare_moves", "any_count", "compare")
-        given = {name: options.pop(name) for name in names if name in options}
+        given = {name: options.pop(name) for name in (*SHARES, "ends", *PART) if name in options}
         if not used and any(given.values()):
             raise ConfigError(f"learner.process.{', '.join(given)}: only under learner.process.order=ply")
-        ends, one_pass, any_move = given.pop("ends", False), given.pop("one_pass", 0.0), given.pop("any_move", 0.0)
-        boards = {"rare": given.pop("rare_moves", 0.0), "counts": given.pop("any_count", 0.0)}
-        compare = given.pop("compare", 0.0)
+        ends = given.pop("ends", False)
         if ends not in (False, True) or (ends and viewer != "mover"):
             raise ConfigError(
                 f"learner.process.ends is false, or true with learner.viewer=mover; got {ends!r} with {viewer!r}"
             )
         if not used:
             return None
+        one_pass, any_move, rare, counts, compare = (_part(name, given.pop(name, 0.0)) for name in PART)
         if any_move and one_pass:
             raise ConfigError("learner.process.any_move: not beside learner.process.one_pass, which trains whole lines")
-        if any(boards.values()) and not any_move:
+        if (rare or counts) and not any_move:
             raise ConfigError(
                 "learner.process.rare_moves and learner.process.any_count change the boards of "
                 "learner.process.any_move, which is 0"
             )
-        drawn = AnyMove(game, layout, any_move, viewer, **boards) if any_move else None
+        drawn = AnyMove(game, layout, any_move, viewer, rare=rare, counts=counts) if any_move else None
         compared = Comparison(game, layout, compare) if compare else None
         return cls(layout, given, ends=ends, one_pass=one_pass, any_move=drawn, compare=compared)
 
@@ -202,9 +194,9 @@ class PlyOrder:
         """
         chances = [1.0 - self.one_pass, *self.chances[1:].tolist(), self.joint]
         passes = [(chance, end, end**2) for chance, end in zip(chances, [*self.ends, self.ends[-1]], strict=True)]
-        starts = [self.first, *self.ends[:-1]]
-        last, own = starts[-1], sum((end - start) * end for start, end in zip(starts, self.ends, strict=True))
-        passes.append((self.one_pass, last + self.ends[-1] - self.first, last**2 + own))
+        first, last = self._spans[0][0], self._spans[-1][0]
+        own = sum((stop - start) * stop for start, stop in self._spans)
+        passes.append((self.one_pass, last + self.ends[-1] - first, last**2 + own))
         return sum(chance * n for chance, n, _ in passes), sum(chance * pairs for chance, _, pairs in passes)
 
     def view(self, batch: TokenBatch, block: int, hide_values: Tensor) -> TokenBatch:
@@ -261,6 +253,12 @@ class PlyOrder:
                 yield self.view(part, k, hide[rows] < HIDDEN_VALUES), pure
         if self.finished is not None and (over := self.finished.roots(batch)) is not None:
             yield over, torch.ones(len(over), dtype=torch.bool, device=over.tokens.device)
+
+
+def _part(name: str, part: Any) -> float:
+    if not isinstance(part, int | float) or not 0 <= part <= 1:
+        raise ConfigError(f"key 'learner.process.{name}' is a part of the {PART[name]}, from 0 to 1; got {part!r}")
+    return float(part)
 
 
 class Finished:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,12 +45,8 @@ def require_possible(sampling: SamplerConfig, sampler: Sampler) -> None:
         ValueError: a number out of range.
         ConfigError: several futures where a search draws none, or where the sampler does not draw before the move.
     """
-    for name, least in (("num_futures", 1), ("candidates", 0), ("depth", 1), ("weight", 0)):
-        if not least <= getattr(sampling, name) < math.inf:
-            raise ValueError(f"{name} must be at least {least}, got {getattr(sampling, name)}")
-    for name, most in (("num_futures", declared.MOST_FUTURES), ("depth", declared.MOST_DEPTH)):
-        if getattr(sampling, name) > most:
-            raise ValueError(f"{name} must be at most {most:,}, got {getattr(sampling, name):,}")
+    for option in (declared.NUM_FUTURES, *declared.SEARCH):
+        option.read(getattr(sampling, option.name))
     if sampling.num_futures == 1:
         return
     if sampling.candidates:

@@ -22,7 +22,6 @@ from genpolicy.config import structured, to_dict, to_yaml, with_unsaid
 from genpolicy.control import FREE, Control
 from genpolicy.errors import CheckpointError
 from genpolicy.files import write_atomic
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, legal_of, write_provenance
 from genpolicy.policies.seeds import RowSeeds
@@ -49,6 +48,7 @@ class WeightsPolicy(Policy):
         batch_size: Most positions in one network call.
     """
 
+    declaration = declared.WEIGHTS
     learner_class: ClassVar[type[Learner]]
     """What a saved folder's weights are read into."""
     learner: Learner
@@ -69,11 +69,7 @@ class WeightsPolicy(Policy):
         self._seeds = RowSeeds(seed)
 
     def with_options(self, **changed: Any) -> WeightsPolicy:
-        """A policy over the same weights with other options.
-
-        Raises:
-            ValueError: an option that it does not take, or one out of range.
-        """
+        """See ``Policy.with_options``; a value out of range is a ``ValueError``, too."""
         made = type(self)(self.learner, **self._options_with(self.read_changes(changed)))
         made.folder, made.provenance, made.precision = self.folder, self.provenance, self.precision
         return made
@@ -193,12 +189,7 @@ class WeightsPolicy(Policy):
 
     @classmethod
     def from_folder(cls, folder: Path, config: dict[str, Any], **options: Any) -> WeightsPolicy:
-        """The policy of a folder whose ``config.yaml`` was read already.
-
-        Args:
-            folder: Where it was saved.
-            config: Its ``config.yaml``, parsed.
-            options: ``device``, ``precision``, ``game`` (the one it was trained for), and the constructor's own.
+        """See ``Policy.from_folder``; options are ``device``, ``precision``, ``game`` and the constructor's own.
 
         Raises:
             CheckpointError: damaged, or of another tokenizer.
@@ -218,12 +209,11 @@ class WeightsPolicy(Policy):
                 if option.default is not None and play.get(option.name, option.default) is None:
                     raise CheckpointError(f"{folder}/config.yaml: play.{option.name} has no value, so it is damaged")
             game = registry.load_game(config["game"])
-        with _reading(folder):
             schema = cls.learner_class.Config
             section = with_unsaid(schema, config["learner"])
             learner_config = structured(schema, section, where=f"{folder}/config.yaml", prefix="learner")
-        with _reading(folder), bounded_by(folder / "model.safetensors"):
-            learner = cls.learner_class(game, learner_config)
+            with bounded_by(folder / "model.safetensors"):
+                learner = cls.learner_class(game, learner_config)
         if learner.fingerprint != config["layout"]:
             raise CheckpointError(
                 f"{folder}: its tokens are not those of the installed {game.spec!r} (layout {config['layout']}, here "
@@ -244,11 +234,6 @@ class WeightsPolicy(Policy):
         policy.folder, policy.precision = folder, precision
         policy.provenance = read_provenance(folder)
         return policy
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return declared.weights(spec)
 
 
 def _digest(section: Any) -> str:

@@ -26,7 +26,6 @@ from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.networks.shown_moves import without_drops
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Variation, legal_of, legal_probabilities
 from genpolicy.policies.dream import Dream, OnStep, Recorder
@@ -192,26 +191,18 @@ class NetworkPolicy(WeightsPolicy):
 
     Args:
         learner: Holds the weights, shared and not copied.
-        seed: Same seed, same game (see ``genpolicy.policies.seeds``).
         legal_mask: Restrict the first action to legal moves. Without it the raw first action is ``line[0]`` (-1 where
             it is not a move); ``move`` is the same where that is legal, else the likeliest legal move of the marginal.
-        batch_size: Most positions in one network call.
+        options: Arguments of ``WeightsPolicy``.
     """
 
+    declaration = declared.FIRST_ACTION
     dreams: ClassVar[bool] = True
     learner: NetworkLearner
 
-    def __init__(
-        self,
-        learner: NetworkLearner,
-        *,
-        seed: int = 0,
-        legal_mask: bool = True,
-        batch_size: int = 64,
-    ) -> None:
-        super().__init__(learner, seed=seed, batch_size=batch_size)
-        self.layout = learner.layout
-        self.legal_mask = legal_mask
+    def __init__(self, learner: NetworkLearner, *, legal_mask: bool = True, **options: Any) -> None:
+        super().__init__(learner, **options)
+        self.layout, self.legal_mask = learner.layout, legal_mask
 
     def unmasked(self) -> WeightsPolicy | None:
         """The same without the legal mask; None where it has none."""
@@ -220,11 +211,6 @@ class NetworkPolicy(WeightsPolicy):
     def own_options(self) -> dict[str, Any]:
         """The constructor's options that every network policy takes, as they are."""
         return {**super().own_options(), "legal_mask": self.legal_mask}
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return declared.network(spec)
 
     def _imagined_slots(self) -> Sequence[Slot]:
         """The states, actions and values that a decision shows."""

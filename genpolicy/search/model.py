@@ -15,8 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, overload, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +47,7 @@ class LazyChoices(Sequence[Choices]):
     def __len__(self) -> int:
         return self._num
 
-    @overload
-    def __getitem__(self, row: int) -> Choices: ...
-    @overload
-    def __getitem__(self, row: slice) -> Sequence[Choices]: ...
-    def __getitem__(self, row: int | slice) -> Choices | Sequence[Choices]:
+    def __getitem__(self, row: Any) -> Any:
         rows = range(self._num)[row]
         return self._of(rows) if isinstance(rows, int) else [self._of(each) for each in rows]
 
@@ -175,7 +170,7 @@ class RulesModel(SearchModel):
                 raise ValueError(f"the game is over in {self.game.format(state)!r}: the player to move has no move")
         priors, values, chance = self._evaluated(states)
         count = len(states)
-        choices = LazyChoices(count, partial(self._choices, states, priors, [None] * count))
+        choices = LazyChoices(count, lambda row: Choices(self.game.legal(states[row]), priors[row]))
         return Nodes(list(states), choices, values, [0.0] * count, [1.0] * count, chance)
 
     def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
@@ -198,9 +193,14 @@ class RulesModel(SearchModel):
         values, chance = [0.0] * len(states), [False] * len(states)
         for row, prior, value, is_chance in zip(running, *evaluated, strict=True):
             priors[row], values[row], chance[row] = prior, value, is_chance
+
+        def choices_of(row: int) -> Choices:
+            over = outcomes[row] is not None
+            return Choices(np.empty(0, np.int64), None) if over else Choices(game.legal(states[row]), priors[row])
+
         return Nodes(
             embeddings=states,
-            choices=LazyChoices(len(states), partial(self._choices, states, priors, outcomes)),
+            choices=LazyChoices(len(states), choices_of),
             values=values,
             rewards=[0.0 if o is None else sign * o for sign, o in zip(signs, outcomes, strict=True)],
             discounts=[sign if o is None else 0.0 for sign, o in zip(signs, outcomes, strict=True)],
@@ -210,17 +210,6 @@ class RulesModel(SearchModel):
     def position(self, embedding: Any) -> Any:
         """The embedding, which is a state."""
         return embedding
-
-    def _choices(
-        self,
-        states: Sequence[Any],
-        priors: Sequence[NDArray[np.float64] | None],
-        outcomes: Sequence[float | None],
-        row: int,
-    ) -> Choices:
-        if outcomes[row] is not None:
-            return Choices(np.empty(0, np.int64), None)
-        return Choices(self.game.legal(states[row]), priors[row])
 
     def _evaluated(self, states: Sequence[Any]) -> tuple[list[NDArray[np.float64] | None], list[float], list[bool]]:
         """Checked priors (of the legal moves in order) and values, and where chance decides."""

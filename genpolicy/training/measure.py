@@ -13,8 +13,8 @@ from genpolicy.control import FREE
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
-from genpolicy.policies.answers import require_legal
 from genpolicy.policies.base import decide_with
+from genpolicy.policies.decision import require_legal
 from genpolicy.policies.learner import Learner
 from genpolicy.training.config import TrainerConfig
 

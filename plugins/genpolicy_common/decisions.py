@@ -9,8 +9,8 @@ from genpolicy import registry
 from genpolicy.control import FREE, Control
 from genpolicy.errors import RegistryError
 from genpolicy.game import Game
-from genpolicy.policies.answers import require_legal
 from genpolicy.policies.base import Decision, Policy, decide_with
+from genpolicy.policies.decision import require_legal
 
 TOLERANCE = 1e-3
 """How far rounding may take probabilities, their sum and values."""

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from genpolicy.control import FREE
-from genpolicy.policies.answers import require_legal
 from genpolicy.policies.base import Decision, Policy, decide_with
+from genpolicy.policies.decision import require_legal
 from genpolicy_common.labelled import LabelledPosition
 
 ItemT = TypeVar("ItemT")

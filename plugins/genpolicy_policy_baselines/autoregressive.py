@@ -20,7 +20,6 @@ from genpolicy.diffusion.process import nll_per_row
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens, likeliest_symbols
 from genpolicy.game import Game
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.base import Policy
 from genpolicy.policies.dream import Recorder
 from genpolicy.policies.first_action import FirstAction, Imagined
@@ -85,16 +84,12 @@ class AutoregressivePolicy(OneStepPolicy):
     """
 
     kind: ClassVar[str] = "autoregressive"
+    declaration = declared.AUTOREGRESSIVE
     learner_class: ClassVar[type[NetworkLearner]] = AutoregressiveLearner
 
     def __init__(self, learner: NetworkLearner, *, imagine: bool = True, **options: Any) -> None:
         super().__init__(learner, **options)
         self.imagine = imagine
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return declared.autoregressive(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

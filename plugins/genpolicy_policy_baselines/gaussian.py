@@ -22,7 +22,6 @@ from genpolicy.diffusion.making import require_keys
 from genpolicy.diffusion.ranking import likeliest_symbols
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.base import Policy
 from genpolicy.policies.dream import Recorder
 from genpolicy.policies.first_action import FirstAction, Imagined
@@ -158,6 +157,7 @@ class GaussianPolicy(NetworkPolicy):
     """
 
     kind: ClassVar[str] = "gaussian"
+    declaration = declared.GAUSSIAN
     learner_class: ClassVar[type[NetworkLearner]] = GaussianLearner
     learner: GaussianLearner
 
@@ -172,11 +172,6 @@ class GaussianPolicy(NetworkPolicy):
         if not 1 <= steps <= 1000:
             raise ValueError(f"num_steps must be 1..1000, got {steps}")
         self.num_steps = steps
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return declared.gaussian(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

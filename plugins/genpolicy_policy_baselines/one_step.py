@@ -19,7 +19,6 @@ from genpolicy.diffusion.process import nll_per_row
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens, likeliest_symbols
 from genpolicy.game import Game
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.dream import Recorder
 from genpolicy.policies.first_action import FirstAction, Imagined
 from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, NetworkPolicy
@@ -76,6 +75,7 @@ class OneStepPolicy(NetworkPolicy):
     """
 
     kind: ClassVar[str] = "one_step"
+    declaration = declared.ONE_STEP
     learner_class: ClassVar[type[NetworkLearner]] = OneStepLearner
 
     def __init__(self, learner: NetworkLearner, *, temperature: float = 0.0, **options: Any) -> None:
@@ -83,11 +83,6 @@ class OneStepPolicy(NetworkPolicy):
             raise ValueError(f"temperature must be at least 0 (0 takes the likeliest), got {temperature}")
         super().__init__(learner, **options)
         self.temperature = float(temperature)
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return declared.one_step(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

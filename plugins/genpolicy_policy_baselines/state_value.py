@@ -14,9 +14,8 @@ from genpolicy.chance import probabilities
 from genpolicy.control import FREE, Control
 from genpolicy.data.records import Dataset
 from genpolicy.game import Game, IntArray
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.tokens import NetworkLearner
-from genpolicy_policy_baselines.declared import state_values
+from genpolicy_policy_baselines.declared import STATE_VALUES
 from genpolicy_policy_baselines.value import FloatArray, ValueLearner, ValuePolicy, missing_labels
 
 
@@ -54,16 +53,12 @@ class StateValuePolicy(ValuePolicy):
     """
 
     kind: ClassVar[str] = "state_value"
+    declaration = STATE_VALUES
     learner_class: ClassVar[type[NetworkLearner]] = StateValueLearner
 
     def __init__(self, learner: NetworkLearner, *, lookahead: bool = True, **options: Any) -> None:
         super().__init__(learner, **options)
         self.lookahead = bool(lookahead)
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return state_values(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

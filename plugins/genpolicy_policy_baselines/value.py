@@ -28,7 +28,6 @@ from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.networks.heads import UnifiedHead
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.base import Decision, legal_probabilities
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig
@@ -135,6 +134,7 @@ class ValuePolicy(WeightsPolicy):
         ValueError: an option out of range.
     """
 
+    declaration = declared.VALUES
     learner: ValueLearner
 
     def __init__(
@@ -157,11 +157,6 @@ class ValuePolicy(WeightsPolicy):
         self.layout = learner.layout
         self.readout, self.temperature = readout, float(temperature)
         self.prior_temperature = float(prior_temperature)
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return declared.values(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

@@ -18,12 +18,11 @@ from torch import Tensor
 
 from genpolicy.diffusion.ranking import LEAST_TEMPERATURE
 from genpolicy.errors import require_one_of
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.base import Decision, Policy, legal_probabilities
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy_policy_image.config import CHOICES, ImageConfig
-from genpolicy_policy_image.declared import options
+from genpolicy_policy_image.declared import IMAGE
 from genpolicy_policy_image.learner import ImageLearner
 from genpolicy_policy_image.schedulers import sampling_scheduler
 
@@ -54,6 +53,7 @@ class ImagePolicy(WeightsPolicy):
     """
 
     kind: ClassVar[str] = "image"
+    declaration = IMAGE
     learner_class: ClassVar[type[Learner]] = ImageLearner
     learner: ImageLearner
 
@@ -84,11 +84,6 @@ class ImagePolicy(WeightsPolicy):
             raise ValueError(
                 f"a noise prediction draws at temperature 1 or takes the likeliest at 0, got {temperature}"
             )
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return options(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

@@ -30,7 +30,6 @@ from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.embedding import index_buffer
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.base import Decision
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
 from genpolicy.policies.dream import Dream, DreamStep, OnStep
@@ -39,7 +38,7 @@ from genpolicy.policies.learner import Learner
 from genpolicy.policies.tokens import NetworkLearner, acting_layout
 from genpolicy.sequence import Layout, Slot
 from genpolicy_policy_model.code_reading import CodeReader
-from genpolicy_policy_model.declared import code_diffusion_options
+from genpolicy_policy_model.declared import CODE_DIFFUSION
 from genpolicy_policy_model.quantise import perplexity
 from genpolicy_policy_model.vq import VQLearner, warn_of_collapse
 from genpolicy_policy_model.vq_autoencoder import TransitionAutoencoder
@@ -255,6 +254,7 @@ class CodeDiffusionPolicy(DiffusionPolicy):
     """
 
     kind: ClassVar[str] = "code_diffusion"
+    declaration = CODE_DIFFUSION
     learner_class: ClassVar[type[NetworkLearner]] = CodeDiffusionLearner
     learner: CodeDiffusionLearner
 
@@ -262,11 +262,6 @@ class CodeDiffusionPolicy(DiffusionPolicy):
         super().__init__(learner, **options)
         self.decode = bool(decode)
         self.reader = CodeReader(self.game, self.layout.over(self.game, self._plies), learner.network.autoencoder)
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return code_diffusion_options(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options that every network policy takes, as they are, and ``decode``."""

@@ -17,11 +17,10 @@ from torch import Tensor
 
 from genpolicy.control import FREE, Control
 from genpolicy.networks.value_heads import finite
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
-from genpolicy_policy_model.declared import MODES, options
+from genpolicy_policy_model.declared import MODES, MUZERO
 from genpolicy_policy_model.latent import NO_END, Dynamics, Floats, LatentModel
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.muzero import MuZeroLearner
@@ -46,6 +45,7 @@ class ModelPolicy(WeightsPolicy):
         ValueError: an option out of range, or ``terminal`` without an end-of-game head.
     """
 
+    declaration = MUZERO
     learner: ModelLearner
 
     def __init__(
@@ -64,11 +64,6 @@ class ModelPolicy(WeightsPolicy):
         if terminal and not has_end:
             raise ValueError(NO_END)
         self.mode, self.terminal, self.top = mode, has_end if terminal is None else bool(terminal), int(top)
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return options(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

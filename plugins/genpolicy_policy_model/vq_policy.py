@@ -12,11 +12,10 @@ from torch import Tensor
 
 from genpolicy.control import Control
 from genpolicy.networks.value_heads import EndHead, finite
-from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.learner import Learner
 from genpolicy_policy_model.chance_model import ChanceModel, Judged, Thrown
 from genpolicy_policy_model.code_model import Acted, CodeModel
-from genpolicy_policy_model.declared import code_options
+from genpolicy_policy_model.declared import VQ
 from genpolicy_policy_model.latent import Floats, LatentModel
 from genpolicy_policy_model.policy import ModelPolicy, NetworkDynamics
 from genpolicy_policy_model.pure_model import PureModel
@@ -37,17 +36,13 @@ class VQPolicy(ModelPolicy):
     """
 
     kind: ClassVar[str] = "vq"
+    declaration = VQ
     learner_class: ClassVar[type[Learner]] = VQLearner
     learner: VQLearner
 
     def __init__(self, learner: VQLearner, *, answers: int = 32, least: float = 0.01, **options: Any) -> None:
         super().__init__(learner, **options)
         self.answers, self.least = int(answers), float(least)
-
-    @classmethod
-    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``."""
-        return code_options(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""
