@@ -55,6 +55,25 @@ def test_a_picked_piece_shows_where_it_can_go(browser: Any, web_address: str) ->
         assert web.page.locator("#board .gp-last").count() == 2
 
 
+def test_a_button_that_is_let_go_beside_the_board_leaves_it_usable(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        web.page.mouse.move(*web.middle(chess_place("e5")))
+        web.page.mouse.down()
+        web.page.mouse.move(1200, 300)
+        web.page.mouse.up()
+        web.drag(*squares("e2", "e4"))
+        web.wait_moves("e4")
+        web.page.click("#edit-open")
+        empty = web.page.locator(f'#edit-board [data-place="{chess_place("e5")}"]')
+        empty.hover()
+        web.page.mouse.down()
+        web.page.locator("#edit-title").hover()
+        web.page.mouse.up()
+        empty.click()
+        expect(empty.locator(".gp-piece")).to_have_count(1)
+
+
 @pytest.mark.thorough
 def test_fools_mate_with_the_keys_alone(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
