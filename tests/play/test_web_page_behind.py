@@ -1,4 +1,4 @@
-"""The board of the web page, when it shows an earlier position than the game has reached."""
+"""The board of the web page, when it shows an earlier position than the game has reached, or none yet."""
 
 from __future__ import annotations
 
@@ -51,6 +51,28 @@ def test_a_move_on_a_board_that_fell_behind_loses_no_game(browser: Any, web_addr
         let_positions(web, kept)
         web.wait_moves("e4", "e5")
         expect(web.page.locator("#trouble")).to_be_hidden()
+
+
+def test_nothing_acts_on_a_board_that_was_never_shown(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.page.route("**/api/offers", lambda route: None)
+        web.page.goto(web_address)
+        for key in ("Tab", "Tab", "Tab", "Enter"):
+            web.page.keyboard.press(key)
+        web.page.evaluate("document.querySelector('#typed button').focus()")
+        web.page.keyboard.press("Enter")
+        web.page.unroute("**/api/offers")
+
+        web.page.goto("about:blank")
+        web.page.goto(f"{web_address}#game=chess&start=garbage")
+        expect(web.page.locator("#trouble")).to_contain_text("not a FEN")
+        for name in ("export", "copy", "codes", "sounds"):
+            web.page.evaluate(f"document.getElementById('{name}').focus()")
+            web.page.keyboard.press("Space")
+        web.page.locator("#trouble button").click()
+        web.page.wait_for_selector("#board [data-place]")
+        web.page.click("#copy")
+        expect(web.page.locator("#notice")).not_to_be_empty()
 
 
 @pytest.mark.thorough
