@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.play.web_page import PHONE, SLOW_ANSWERS, accessible, chess_place, expect, shogi_place, tab
+from tests.play.web_page import DESK, PHONE, SLOW_ANSWERS, accessible, chess_place, expect, shogi_place, tab
 from tests.play.web_policies import FOUR, TTT
 
 
@@ -372,6 +372,10 @@ def test_moves_without_a_square_are_buttons(browser: Any) -> None:
         buttons, pressed = web.page.locator("#apart button"), web.page.locator("#apart button:focus")
         expect(buttons).to_have_text(["roll", "hold"])
         web.shoot("pig")
+        web.page.set_viewport_size(PHONE["viewport"])
+        below = web.page.locator("#board").bounding_box(), web.page.locator(".column").bounding_box()
+        assert below[0]["y"] < buttons.first.bounding_box()["y"] < below[1]["y"], "moves are below the analysis"
+        web.page.set_viewport_size(DESK["viewport"])
         web.page.evaluate(OFFERED)
         buttons.nth(1).focus()
         web.page.keyboard.press("Enter")
