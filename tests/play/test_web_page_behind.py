@@ -121,3 +121,30 @@ def test_a_look_before_the_board_follows_is_not_shown_for_the_wrong_side(browser
         web.wait_until(lambda: len(asked) == 1)
         asked[0].fulfill(**answer, body=body)
         expect(value).to_contain_text("Black 90 %")
+
+
+def test_starting_over_leaves_a_game_that_is_no_longer_offered(browser: Any, web_address: str) -> None:
+    """A server that was started again may offer other games."""
+
+    def remove(route: Any) -> None:
+        offers = route.fetch().json()
+        offers["games"] = [game for game in offers["games"] if game["spec"] != "chess"]
+        offers["policies"] = [policy for policy in offers["policies"] if policy["game"] != "chess"]
+        route.fulfill(json=offers)
+
+    def refuse(route: Any) -> None:
+        if route.request.post_data_json["game"] == "chess":
+            route.fulfill(status=400, json={"error": "game 'chess' is not offered here"})
+        else:
+            route.continue_()
+
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        web.page.route("**/api/offers", remove)
+        web.page.route("**/api/position", refuse)
+        web.click(chess_place("e2"), chess_place("e4"))
+        expect(web.page.locator("#trouble")).to_contain_text("not offered here")
+        web.page.locator("#trouble button").click()
+        expect(web.page.locator("#trouble")).to_be_hidden()
+        expect(web.page.locator("#game-title")).not_to_have_text("Chess")
+        web.page.wait_for_selector("#board [data-place]")
