@@ -256,3 +256,16 @@ def test_clocks_are_accessible_and_fit(browser: Any, web_address: str, size: str
         web.page.select_option("#new-clock", "own")
         web.shoot(f"clock-new-{size}-{scheme}", full=False)
         accessible(web.page)
+
+
+def test_a_clock_that_ran_before_a_reload_waits_for_the_board(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        timed(web, "chess", "3+2")
+        pass_time(web, 10, of="near")
+        kept: list[Any] = []
+        web.page.route("**/api/position", lambda route: kept.append(route))
+        web.page.reload()
+        web.wait_until(lambda: len(kept) == 1)
+        web.page.clock.fast_forward(1000)
+        kept[0].continue_()
+        shows(web, "2:49", "3:00")

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.play.web_page import PHONE, SLOW_ANSWERS, accessible, chess_place, expect, shogi_place, tab
+from tests.play.web_page import DESK, PHONE, SLOW_ANSWERS, accessible, chess_place, expect, shogi_place, tab
 from tests.play.web_policies import FOUR, TTT
 
 
@@ -53,6 +53,25 @@ def test_a_picked_piece_shows_where_it_can_go(browser: Any, web_address: str) ->
         web.drag(*squares("b1", "c3"))
         web.wait_moves("Nc3")
         assert web.page.locator("#board .gp-last").count() == 2
+
+
+def test_a_button_that_is_let_go_beside_the_board_leaves_it_usable(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        web.page.mouse.move(*web.middle(chess_place("e5")))
+        web.page.mouse.down()
+        web.page.mouse.move(1200, 300)
+        web.page.mouse.up()
+        web.drag(*squares("e2", "e4"))
+        web.wait_moves("e4")
+        web.page.click("#edit-open")
+        empty = web.page.locator(f'#edit-board [data-place="{chess_place("e5")}"]')
+        empty.hover()
+        web.page.mouse.down()
+        web.page.locator("#edit-title").hover()
+        web.page.mouse.up()
+        empty.click()
+        expect(empty.locator(".gp-piece")).to_have_count(1)
 
 
 @pytest.mark.thorough
@@ -353,6 +372,10 @@ def test_moves_without_a_square_are_buttons(browser: Any) -> None:
         buttons, pressed = web.page.locator("#apart button"), web.page.locator("#apart button:focus")
         expect(buttons).to_have_text(["roll", "hold"])
         web.shoot("pig")
+        web.page.set_viewport_size(PHONE["viewport"])
+        below = web.page.locator("#board").bounding_box(), web.page.locator(".column").bounding_box()
+        assert below[0]["y"] < buttons.first.bounding_box()["y"] < below[1]["y"], "moves are below the analysis"
+        web.page.set_viewport_size(DESK["viewport"])
         web.page.evaluate(OFFERED)
         buttons.nth(1).focus()
         web.page.keyboard.press("Enter")

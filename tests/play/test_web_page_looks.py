@@ -329,6 +329,30 @@ def test_the_imagined_boards_take_the_room_that_there_is(browser: Any, web_addre
         assert right > whole["x"] + 0.95 * whole["width"]
 
 
+def test_a_picture_is_offered_of_a_decision_only(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = column_of(web, "dreamer")
+        saver = column.get_by_role("button", name="Save picture")
+        web.page.route("**/api/decide", lambda route: route.abort())
+        saver.focus()
+        web.page.keyboard.press("l")
+        expect(column.locator(".note.bad")).to_be_visible()
+        expect(saver).to_be_hidden()
+        expect(column).to_be_focused()
+        web.page.unroute("**/api/decide")
+        web.page.keyboard.press("l")
+        expect(saver).to_be_visible()
+
+
+@pytest.mark.parametrize("locale", ["en-US", "ja-JP"])
+def test_the_narrowest_phone_needs_no_scrolling_sideways(browser: Any, web_address: str, locale: str) -> None:
+    """320 pixels are what a page must fit into (WCAG 2.2, 1.4.10: 1280 at 400 %)."""
+    with tab(browser, web_address, {**PHONE, "viewport": {"width": 320, "height": 568}, "locale": locale}) as web:
+        web.load()
+        assert web.page.evaluate("document.documentElement.scrollWidth") == 320
+
+
 def test_the_tests_of_the_page_share_a_worker(browser: Any, request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("loadgroup", False):
         pytest.skip("tests run in one process, or are not grouped (--dist loadgroup)")

@@ -19,6 +19,7 @@ from genpolicy.policies.base import policy_spec
 pytest.importorskip("starlette", reason="needs the extra [web]")
 pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
+from genpolicy_play.web.catalog import make_catalog
 from genpolicy_play.web.settings import Settings
 from tests.play.engine_policies import save_diffusion
 from tests.play.web_server import TIC_TAC_TOE, Client, serving
@@ -68,6 +69,17 @@ def test_offers_name_games_policies_and_ranges(client: Client) -> None:
     assert options["num_futures"]["samplers"] == ["a0_last"]
     assert [policy["label"] for policy in said["policies"] if policy["game"] == "shogi"] == ["random"]
     assert not any(policy["dreams"] for policy in said["policies"][1:])
+
+
+def test_a_server_that_is_started_again_knows_its_policies_by_the_same_ids(client: Client) -> None:
+    """A page that stays open goes on with the ids of the server before."""
+    again = make_catalog(["greedy", "random", "greedy"], ["shogi", "chess"]).policies.values()
+    before = {(offer.game.spec, offer.label): offer.id for offer in client.catalog.policies.values()}
+    ids = {(offer.game.spec, offer.label): offer.id for offer in again}
+    assert len(set(ids.values())) == len(ids) == 6
+    for policy in (("chess", "random"), ("shogi", "random")):
+        assert ids.pop(policy) == before.pop(policy)
+    assert not set(ids.values()) & set(before.values())
 
 
 def test_every_option_of_an_offer_is_taken_at_both_ends_and_refused_beyond(client: Client) -> None:

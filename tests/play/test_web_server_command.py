@@ -78,9 +78,10 @@ def test_any_free_port_is_printed_and_ctrl_c_ends_a_running_search_quietly() -> 
         assert printed == ["  Chess: alphabeta"]
         assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/", url)
         with urllib.request.urlopen(f"{url}api/offers", timeout=20) as answer:
-            assert json.load(answer)["policies"][0]["label"] == "alphabeta"
+            offer = json.load(answer)["policies"][0]
+        assert offer["label"] == "alphabeta"
         host, _, port = url.removeprefix("http://").rstrip("/").partition(":")
-        body = b'{"game":"chess","policy":"p1","options":{"nodes":200000}}'
+        body = json.dumps({"game": "chess", "policy": offer["id"], "options": {"nodes": 200000}}).encode()
         with socket.create_connection((host, int(port)), timeout=20) as connection:
             head = f"POST /api/decide HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
             connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,11 +76,13 @@ class Catalog:
         self.policies: dict[str, Offer] = {}
         self.notes = tuple(notes)
         taken: dict[tuple[str, str], int] = {}
-        for number, (policy, settings) in enumerate(policies, 1):
+        for policy, settings in policies:
             seen = taken[policy.game.spec, policy.label] = taken.get((policy.game.spec, policy.label), 0) + 1
             label = policy.label + (f" ({seen})" if seen > 1 else "")
             rating = None if ratings is None else ratings.of(policy.game.spec, settings.spec.text)
-            self.policies[f"p{number}"] = Offer(f"p{number}", label, policy, settings, rating)
+            # A page that stays open while a server is started again must not meet another policy under the same id.
+            name = hashlib.sha256(f"{policy.game.spec} {label}".encode()).hexdigest()[:12]
+            self.policies[name] = Offer(name, label, policy, settings, rating)
         if ratings is not None and all(offer.rating is None for offer in self.policies.values()):
             here = ", ".join(offer.label for offer in self.policies.values())
             raise ValueError(f"--ratings {ratings.path} rates {ratings.names} at {ratings.game}; here are {here}")

@@ -144,6 +144,7 @@ class Page {
     const { position } = this;
     const mine = this.mover === HUMAN || this.state.held;
     const early = !mine && !position.outcome && this.state.sides.includes(HUMAN);
+    byId("table").inert = false; // until the first position came, there was nothing to act on
     this.board.show(position, { playable: !position.outcome && !position.drawn && mine, early, fallsDown: this.fallsDown });
     const names = this.sideNames;
     byId("game-title").textContent = this.words.of(this.game.title ?? this.game.spec);

@@ -246,10 +246,8 @@ export class Board {
     const fresh = this.picked !== number && this.#from(number).length > 0 && !this.#targets().includes(number);
     this.drag = { number, fresh, x: event.clientX, y: event.clientY, ghost: null, id: event.pointerId };
     this.#turnTo(number);
-    if (fresh) {
-      this.pick(number);
-      this.root.setPointerCapture(event.pointerId);
-    }
+    this.root.setPointerCapture(event.pointerId); // a button that is let go beside the board must end this press, too
+    if (fresh) this.pick(number);
     return undefined;
   }
 

@@ -52,7 +52,7 @@ export class Clock {
   constructor(page, now = Date.now) {
     this.page = page;
     this.now = now;
-    setInterval(() => { if (this.runs) this.#tick(); }, TICK_MS);
+    setInterval(() => { if (this.runs && page.position) this.#tick(); }, TICK_MS); // after a reload it runs before there is a position
   }
 
   get on() {

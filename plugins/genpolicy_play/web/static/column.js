@@ -221,13 +221,13 @@ export class Column {
     Object.assign(this, { steps: [], at: -1, decision: null, question: null });
     this.note.replaceChildren(t("column.not-yet"));
     this.note.classList.remove("bad");
-    this.another.hidden = this.saver.hidden = this.gif.hidden = true;
+    this.another.hidden = this.gif.hidden = true;
     this.#empty();
   }
 
   /** Show nothing of the last analysis. */
   #empty() {
-    this.body.hidden = this.steprow.hidden = true;
+    this.body.hidden = this.steprow.hidden = this.saver.hidden = true;
     for (const text of [this.about, this.hint, this.facts]) text.textContent = "";
     this.shown.clear();
     delete this.node.dataset.step;
@@ -247,7 +247,7 @@ export class Column {
     this.node.setAttribute("aria-busy", "true");
     this.note.replaceChildren(t(this.policy.dreams ? "column.dreaming" : "column.thinking"));
     this.note.classList.remove("bad");
-    if (this.body.contains(document.activeElement)) this.node.focus({ preventScroll: true }); // the focused element goes
+    if ([this.body, this.saver].some((part) => part.contains(document.activeElement))) this.node.focus({ preventScroll: true }); // the focused element goes
     this.#empty();
     this.page.changed();
   }

@@ -59,8 +59,10 @@ export function wire(page) {
   click("go", () => { page.state.held = false; page.refresh({ quiet: true }); });
   click("hold", () => { page.clock.stop(); page.state.held = true; page.refresh({ quiet: true }); });
   byId("trouble").querySelector("button").addEventListener("click", () => {
-    if (page.refused) Object.assign(page.state, { start: null, moves: [], labels: [], turns: [], ply: 0, former: null, spent: [], since: null });
-    page.refresh();
+    if (!page.refused) return page.refresh();
+    Object.assign(page.state, { start: null, moves: [], labels: [], turns: [], ply: 0, former: null, spent: [], since: null });
+    keep(page.state);
+    return location.reload(); // the server may have been started again and offer other games
   });
   byId("typed").addEventListener("submit", (event) => typeMove(page, event));
   byId("move").addEventListener("input", () => complain(""));

@@ -124,7 +124,7 @@ export class Editor {
     if (event.button !== 0 || this.drag || number === null) return;
     this.drag = { number, x: event.clientX, y: event.clientY, ghost: null, id: event.pointerId };
     this.focused = number;
-    if (this.#holds(number)) this.root.setPointerCapture(event.pointerId);
+    this.root.setPointerCapture(event.pointerId); // a button that is let go beside the board must end this press, too
   }
 
   #pull(event) {

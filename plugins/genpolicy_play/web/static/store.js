@@ -17,7 +17,6 @@ export function fresh(offers) {
     flip: false,
     watched: dreaming ? [dreaming.id] : [],
     options: {}, // policy id -> {option: value}
-    names: namesOf(offers), // policy id -> name, of the policies that the ids stand for
     seed: 1,
     always: false, // analyse on a person's turn too
     held: false, // policies wait until "Let it move"
@@ -48,7 +47,7 @@ export function restore(offers) {
   const state = { ...fresh(offers), ...saved() };
   const named = addressed(offers);
   Object.assign(state, named);
-  recognise(state, offers);
+  state.options = known(state.options, offers);
   const games = new Set(offers.games.map((game) => game.spec));
   if (!games.has(state.game)) Object.assign(state, { ...fresh(offers), theme: state.theme });
   tidy(state, offers);
@@ -56,22 +55,12 @@ export function restore(offers) {
   return state;
 }
 
-/** What the policies are called, by id. */
-const namesOf = (offers) => Object.fromEntries(offers.policies.map(({ id, game, label }) => [id, `${game} ${label}`]));
-
-/** Find the policies of a stored session again: a server that was restarted may offer others under their ids, or with other options. */
-function recognise(state, offers) {
-  const names = namesOf(offers);
-  const before = ({ id }) => Object.keys(state.names).find((old) => state.names[old] === names[id]);
-  const ids = new Map(offers.policies.map((policy) => [before(policy), policy.id]));
-  state.sides = state.sides.map((side) => ids.get(side) ?? HUMAN);
-  state.watched = state.watched.map((id) => ids.get(id));
-  const options = {};
-  for (const policy of offers.policies) {
-    const chosen = state.options[before(policy)] ?? {};
-    options[policy.id] = Object.fromEntries(policy.options.flatMap(({ name }) => (name in chosen ? [[name, chosen[name]]] : [])));
-  }
-  Object.assign(state, { options, names });
+/** The chosen options that are offered: a server that was started again may offer others. */
+function known(options, offers) {
+  return Object.fromEntries(offers.policies.map(({ id, options: offered }) => {
+    const chosen = options[id] ?? {};
+    return [id, Object.fromEntries(offered.flatMap(({ name }) => (name in chosen ? [[name, chosen[name]]] : [])))];
+  }));
 }
 
 /** Remove from the state what its game does not offer. */
