@@ -83,8 +83,8 @@ def test_an_alias_that_is_used_with_measure_is_read(tmp_path: Path) -> None:
         ({"num_layers": 1000, "geometry": "board"}, "its (weight|bias) has shape"),
         ({"board_code": 10**8, "geometry": "board"}, "larger than its weights, or cannot be made"),
         ({"kind": "absorbing\n    num_timesteps: 100000"}, "num_timesteps must be from 1 to 4,000"),
-        ({"num_futures": 10**9}, "num_futures must be at most 1,024"),
-        ({"depth": 10**9}, "depth must be at most 64"),
+        ({"num_futures": 10**9}, "num_futures must be at least 1 and at most 1024"),
+        ({"depth": 10**9}, "depth must be at least 1 and at most 64"),
     ],
 )
 def test_what_would_fill_the_memory_is_refused_before_it_is_made(
