@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -79,8 +78,8 @@ class OpenSpielGame(Game[State]):
         """The state of OpenSpiel's own after a move of a player of ours."""
         over, chance = spiel.is_terminal(), spiel.is_chance_node()
         player = 1 - last if over else last if chance else spiel.current_player() ^ self._first
-        legal = np.array([] if over else sorted(spiel.legal_actions()), np.int64)
-        return State(spiel, player, legal + self._dice if chance else legal)
+        offset = self._dice if chance else 0
+        return State(spiel, player, np.array([] if over else sorted(spiel.legal_actions()), np.int64) + offset, offset)
 
     # Texts.
 
@@ -128,12 +127,8 @@ class OpenSpielGame(Game[State]):
             named = self.moves[move_id] if 0 <= move_id < len(self.moves) else str(move_id)
             raise IllegalMoveError(f"move {named!r} is illegal in {self.format(state)!r}; legal: {self._choice(state)}")
         after = state.spiel.clone()
-        after.apply_action(self.action(state, int(move_id)))
+        after.apply_action(int(move_id) - state.offset)
         return self._state(after, state.player)
-
-    def action(self, state: State, move_id: int) -> int:
-        """What OpenSpiel calls a move of this position."""
-        return move_id - self._dice if state.spiel.is_chance_node() else move_id
 
     def player(self, state: State) -> int:
         """0 for who moves first in the game, whatever number OpenSpiel gives that player."""
@@ -158,14 +153,14 @@ class OpenSpielGame(Game[State]):
     def move_from_text(self, state: State, text: str) -> int:
         """Id of a move by OpenSpiel's name of it in this position, or by its number."""
         wanted = text.strip()
-        for move, name in self.view.names(state).items():
+        for move, name in state.names.items():
             if wanted in (name, self.moves[move]):
                 return move
         self.moves.index(wanted)  # a ValueError where it is neither name nor number
         raise IllegalMoveError(f"move {text!r} is illegal in {self.format(state)!r}; legal: {self._choice(state)}")
 
     def _choice(self, state: State) -> str:
-        names = [f"{name} ({move})" for move, name in self.view.names(state).items()]
+        names = [f"{name} ({move})" for move, name in state.names.items()]
         return ", ".join(names) or "none, the game is over"
 
 
@@ -185,7 +180,6 @@ class OpenSpielView(View[State]):
             if value != kind.parameter_specification.get(key)
         }
         more = ", ".join(f"{key} {value}" for key, value in sorted(changed.items()))
-        self._action = game.action
         self._title: str = kind.long_name + f" ({more})" * bool(more)
 
     @property
@@ -205,20 +199,7 @@ class OpenSpielView(View[State]):
 
     def move_text(self, state: State, move_id: int) -> str:
         """OpenSpiel's name of the move; its id where the name says less than that."""
-        return self.names(state)[int(move_id)]
-
-    def names(self, state: State) -> dict[int, str]:
-        """The same of every legal move."""
-        spiel = state.spiel
-        said = {
-            move: spiel.action_to_string(spiel.current_player(), self._action(state, move)).strip()
-            for move in state.legal.tolist()
-        }
-        count = Counter(said.values())
-        return {
-            move: name if count[name] == 1 and (name == str(move) or not name.isdecimal()) else self.game.moves[move]
-            for move, name in said.items()
-        }
+        return state.names[int(move_id)]
 
 
 def _board_shape(shape: list[int]) -> tuple[int, int, int]:

@@ -11,9 +11,11 @@ Axes: B batch, S positions, C planes, N cells of a plane, L tokens of a state.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import pyspiel
@@ -30,7 +32,8 @@ THROWN = ("1st, chance", "2nd, chance")
 TOLERANCE = 1e-3  # of numbers in units of their denominator; the tensors are float32
 
 
-class State(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class State:
     """One position; never mutated."""
 
     spiel: pyspiel.State
@@ -40,6 +43,19 @@ class State(NamedTuple):
     decides, who did."""
     legal: NDArray[np.int64]
     """Sorted ids of the legal moves."""
+    offset: int = 0
+    """A move's id less what OpenSpiel calls it: outcomes of chance follow the players' actions."""
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """OpenSpiel's name of every legal move; its id as text where the name says less than that."""
+        spiel, moves = self.spiel, self.legal.tolist()
+        said = [spiel.action_to_string(spiel.current_player(), move - self.offset).strip() for move in moves]
+        count = Counter(said)
+        return {
+            move: name if count[name] == 1 and (name == str(move) or not name.isdecimal()) else str(move)
+            for move, name in zip(moves, said, strict=True)
+        }
 
 
 @dataclass(frozen=True)

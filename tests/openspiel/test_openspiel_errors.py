@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_what_random_play_did_not_show_is_an_error_that_names_the_cell() -> None
     def state(change: Any) -> Any:
         tensor = true.copy()
         change(tensor)
-        return game.parse()._replace(spiel=shown(tensor, game, 1, 2))
+        return replace(game.parse(), spiel=shown(tensor, game, 1, 2))
 
     def two(tensor: Any) -> None:
         tensor[0, 2, 1] = tensor[2, 2, 1] = 1
@@ -115,7 +116,7 @@ def test_what_random_play_did_not_show_is_an_error_that_names_the_cell() -> None
     for number in (0.5, -1, 1000):
         tensor[3] = number
         with pytest.raises(ValueError, match=f"number {number:g} of its observation is not one of"):
-            counted.tokens.encode([counted.parse()._replace(spiel=shown(tensor, counted))])
+            counted.tokens.encode([replace(counted.parse(), spiel=shown(tensor, counted))])
 
 
 def test_what_needs_players_that_alternate_refuses_the_others() -> None:
