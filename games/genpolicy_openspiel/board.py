@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 EMPTY = ".-+_"
-"""What OpenSpiel writes for an empty square."""
+"""What OpenSpiel writes for an empty square; the first of them, where a game has two: checkers has men ``+``."""
 OUTSIDE = "~"
 """A cell of which no plane is set, where another symbol means an empty square."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")

@@ -191,7 +191,8 @@ class OpenSpielView(View[State]):
     def drawing(self) -> Drawing:
         """Symbols as text, nothing on empty squares, a dark cell where there is no square."""
         outside = '<rect width="100" height="100" fill="#9aa5b1"/>'
-        return Drawing(pieces={**dict.fromkeys(EMPTY, ""), OUTSIDE: outside})
+        empty = next((each for each in EMPTY if each in self.game.tokens.symbols), "")
+        return Drawing(pieces={empty: "", OUTSIDE: outside})
 
     def board_text(self, state: State) -> str:
         """OpenSpiel's own text, without colours."""

@@ -45,6 +45,12 @@ def test_a_game_without_squares_is_drawn_as_it_is_written(spec: str) -> None:
     assert "\n".join(shown).replace("\u00a0", " ") == game.view.board_text(state)
 
 
+@pytest.mark.parametrize(("spec", "count"), [("checkers", 24), ("othello", 4), ("go,board_size=5", 0)])
+def test_every_piece_is_drawn_and_no_empty_square(spec: str, count: int) -> None:
+    game = load_game(f"openspiel:{spec}")  # an empty square is written ".", "-" and "+", which is a man in checkers
+    assert board_svg(game, board_of(game, game.parse())).count('class="gp-piece"') == count
+
+
 def test_a_tournament_is_played_to_the_end(tmp_path: Path) -> None:
     words = ["--policy", "a=random", "b=random?seed=1", "--rounds", "2", "--workers", "1", "--out", str(tmp_path)]
     assert cli.main(["tournament", *GAME, *words]) == 0
