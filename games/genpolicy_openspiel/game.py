@@ -66,7 +66,7 @@ class OpenSpielGame(Game[State]):
         self.tokens = ObservationTokens(shape, read, board, self.has_chance)
         none = np.zeros(0, np.int16)
         self.moves = vocabulary(self.rules, seen, *((board.rows, board.cols) if read.layers else (none, none)))
-        self.view: OpenSpielView = OpenSpielView(self)
+        self.view: OpenSpielView = OpenSpielView(self, written=len(read.layers) != 1)
 
     @classmethod
     def variants(cls) -> Mapping[str, str]:
@@ -169,10 +169,12 @@ class OpenSpielView(View[State]):
 
     Args:
         game: The game.
+        written: Whether OpenSpiel's text is drawn, since its tensor is not one layer of cells.
     """
 
-    def __init__(self, game: OpenSpielGame) -> None:
+    def __init__(self, game: OpenSpielGame, written: bool) -> None:
         super().__init__(game)
+        self._written = written
         kind = game.rules.get_type()
         changed = {
             key: value
@@ -192,7 +194,7 @@ class OpenSpielView(View[State]):
         """Symbols as text, nothing on empty squares, a dark cell where there is no square."""
         outside = '<rect width="100" height="100" fill="#9aa5b1"/>'
         empty = next((each for each in EMPTY if each in self.game.tokens.symbols), "")
-        return Drawing(pieces={empty: "", OUTSIDE: outside})
+        return Drawing(pieces={empty: "", OUTSIDE: outside}, written=self._written)
 
     def board_text(self, state: State) -> str:
         """OpenSpiel's own text, without colours."""

@@ -36,8 +36,8 @@ def test_show_draws_and_names_the_line_of_a_search(tmp_path: Path, capsys: pytes
     assert re.match(r"\S+ plays (\w+\*?); imagines \1 [a-d]\d[a-d]\d", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("spec", ["mancala", "nim", "pig"])
-def test_a_game_without_squares_is_drawn_as_it_is_written(spec: str) -> None:
+@pytest.mark.parametrize("spec", ["mancala", "nim", "pig", "twixt,board_size=5,ansi_color_output=false"])
+def test_a_game_without_squares_for_all_that_it_shows_is_drawn_as_it_is_written(spec: str) -> None:
     game = load_game(f"openspiel:{spec}")
     state = game.play(game.parse(), int(game.legal(game.parse())[0]))
     drawn = ElementTree.fromstring(board_svg(game, board_of(game, state)))

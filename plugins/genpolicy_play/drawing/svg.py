@@ -27,7 +27,9 @@ MONOSPACED = "DejaVu Sans Mono, Menlo, Consolas, monospace"
 MARGIN = 42
 HAND_WIDTH = 136
 WRITTEN = (6, 8)
-"""Rows and columns that a game without squares has for its text."""
+"""Rows and columns in whose place the text of a game without squares stands."""
+LONGEST = 64
+"""Characters of its lines; longer ones are cut into several."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class BoardDrawing:
         self.look: Drawing = game.view.drawing
         tokens = game.tokens
         squares = int(tokens.rows.max()) + 1, int(tokens.cols.max()) + 1
-        self.num_rows, self.num_cols = squares if all(squares) else WRITTEN
+        self.written = self.look.written or not all(squares)
+        self.num_rows, self.num_cols = WRITTEN if self.written else squares
         self._hand_of = [self._holder(slot) for slot in range(int(tokens.hands.max()) + 1)]
         beside = HAND_WIDTH + 14 if self._hand_of else 0
         label = MARGIN if self.look.rows else 8
@@ -171,6 +174,8 @@ class BoardDrawing:
         return self.look.hands[slot].player if slot < len(self.look.hands) else 0
 
     def _box(self, place: int) -> Box | None:
+        if self.written:
+            return None
         tokens = self.game.tokens
         row, col, hand = int(tokens.rows[place]), int(tokens.cols[place]), int(tokens.hands[place])
         if row >= 0 and col >= 0:
@@ -221,16 +226,17 @@ class BoardDrawing:
         for cell in board.cells:
             if cell.place in self.boxes:
                 parts.append(self._place(cell, last=cell.place in marked, check=cell.place == check))
-        parts.append(self._grid() if self.boxes else self._written(board))
+        parts.append(self._text_of(board) if self.written else self._grid())
         parts += [self.arrow(arrow) for arrow in arrows]
         return "".join(parts)
 
-    def _written(self, board: Board) -> str:
+    def _text_of(self, board: Board) -> str:
         """The position as the game writes it, as large as it fits."""
         if board.text is None:
             return ""
-        lines = self.game.view.board_text(self.game.parse(board.text)).expandtabs().splitlines() or [""]
-        longest = max(map(len, lines)) + 2
+        written = self.game.view.board_text(self.game.parse(board.text)).expandtabs().splitlines()
+        lines = [line[at : at + LONGEST] for line in written for at in range(0, max(len(line), 1), LONGEST)]
+        longest = max(map(len, lines), default=0) + 2
         size = min(self.num_rows * UNIT / (1.25 * (len(lines) + 1)), self.num_cols * UNIT / (0.6 * longest), 60.0)
         return "".join(
             # Else a run of spaces would be drawn as one.
