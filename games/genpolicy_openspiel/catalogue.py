@@ -92,13 +92,8 @@ def specification(game: pyspiel.Game) -> str:
 
 
 def _spelled(name: str, parameters: Mapping[str, object]) -> str:
-    pairs = [f"{key}={_text(value)}" for key, value in sorted(parameters.items()) if value != ""]
-    return ",".join([f"openspiel:{name}", *pairs])
-
-
-def _text(value: object) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"[{text}]" if set(text) & set(",[]") else text
+    said = {key: str(value).lower() if isinstance(value, bool) else value for key, value in parameters.items()}
+    return ",".join([f"openspiel:{name}", *(f"{key}={value}" for key, value in sorted(said.items()) if value != "")])
 
 
 def _value(name: str, key: str, text: str, defaults: Mapping[str, object]) -> object:
