@@ -26,11 +26,15 @@ CONDITIONS: tuple[tuple[Callable[[GameType], bool], str], ...] = (
     (lambda kind: kind.provides_observation_tensor, "it has no observation tensor"),
 )
 """What a game must be, with what is said of one that is not."""
-VALUES: Mapping[type, tuple[str, Callable[[str], object], str]] = {
-    bool: ("true|yes|1|false|no|0", lambda said: said in ("true", "yes", "1"), "true or false (yes, no, 1, 0)"),
+VALUES: Mapping[type, tuple[re.Pattern[str], Callable[[str], object], str]] = {
+    bool: (
+        re.compile("true|yes|1|false|no|0"),
+        lambda said: said in ("true", "yes", "1"),
+        "true or false (yes, no, 1, 0)",
+    ),
     # OpenSpiel reads 32 bits, and multiplies.
-    int: (r"-?(\d{1,6}|1000000)", int, "a whole number of at most 1,000,000"),
-    float: (r"-?\d{1,6}(\.\d{1,6})?", float, "a number such as {default}"),
+    int: (re.compile(r"-?(\d{1,6}|1000000)"), int, "a whole number of at most 1,000,000"),
+    float: (re.compile(r"-?\d{1,6}(\.\d{1,6})?"), float, "a number such as {default}"),
 }
 """How a parameter is written, by the type of its default: a pattern of lower-case text, its reading, and in words."""
 
@@ -103,8 +107,10 @@ def _value(name: str, key: str, text: str, defaults: Mapping[str, object]) -> ob
         raise ValueError(
             f"game {name!r} of OpenSpiel has no parameter {key!r}.{did_you_mean(key, defaults)} It has: {known}"
         )
-    pattern, read, needed = VALUES.get(type(defaults[key]), ("", str, ""))
-    said = str(text).lower()
-    if needed and not re.fullmatch(pattern, said):
-        raise ValueError(f"{name}: {key} must be {needed.format(default=defaults[key])}, got {text!r}")
-    return read(said if needed else text)
+    default, said = defaults[key], str(text).lower()
+    if type(default) not in VALUES:
+        return str(text)
+    pattern, read, needed = VALUES[type(default)]
+    if not pattern.fullmatch(said):
+        raise ValueError(f"{name}: {key} must be {needed.format(default=default)}, got {text!r}")
+    return read(said)
