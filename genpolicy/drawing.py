@@ -33,6 +33,8 @@ class Drawing:
     """Colours of the squares, as on a chessboard; the first is the top left one's."""
     lines: str = "#7a8797"
     """Colour of the lines between squares; ``""`` for none."""
+    written: bool = False
+    """Positions are drawn as ``View.board_text`` and not as squares, of which one token each would not show all."""
     dots: tuple[tuple[int, int], ...] = ()
     """(row, column) of the squares with a dot at their top left corner."""
     turns: bool = False

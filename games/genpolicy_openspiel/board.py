@@ -1,27 +1,40 @@
-"""What people see: which letter stands for which plane, and which way up a board is, read off OpenSpiel's own text.
+"""What people see of a board, read off OpenSpiel's texts and its names of moves: which letter stands for which plane,
+which way up the board is, and the squares of moves.
 
-Axes: T positions with their texts, C planes, N cells of a plane.
+OpenSpiel says of a move what it is called and nothing else. A guess at its squares is kept where it holds in every move
+of the random games: the target changes, and so does the source.
+
+Axes as in ``genpolicy_openspiel.survey``: T positions with their texts, S positions, N cells of a plane; M moves.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from string import ascii_uppercase
+from typing import NamedTuple
 
 import numpy as np
+import pyspiel
 from numpy.typing import NDArray
 
+from genpolicy.game import MoveVocabulary
+from genpolicy_openspiel.survey import Survey
+
 EMPTY = ".-+_"
-"""What OpenSpiel writes for an empty square."""
+"""What OpenSpiel writes for an empty square; the first of them, where a game has two: checkers has men ``+``."""
 OUTSIDE = "~"
 """A cell of which no plane is set, where another symbol means an empty square."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_FEN_PART = re.compile(r"\d+|\+?[A-Za-z]~?")
+_FEN_PART = re.compile(r"\.|\+?[A-Za-z]~?")
+_SQUARE = re.compile(r"([a-z])(\d{1,2})")
+_NAME = re.compile(r"[a-z]\d{1,2}[-x*]?([a-z]\d{1,2})?\*?")
+MIN_PLACED = 0.5
+"""Share of the moves seen that a guess has to explain."""
 
 
-@dataclass(frozen=True)
-class Face:
+class Face(NamedTuple):
     """The first layer of a board as people see it."""
 
     letters: tuple[str, ...]
@@ -37,32 +50,18 @@ def plain(text: str) -> str:
     return _COLOURS.sub("", text)
 
 
-def face(texts: Sequence[str], tensors: NDArray[np.float32], layer: Sequence[int], num_cols: int) -> Face:
-    """Letters by the texts where they show the board, else A, B, C, ...
-
-    Args:
-        texts: [T].
-        tensors: [T, C, N], the initial position first.
-        layer: Planes of the first layer; none where there is no board.
-        num_cols: Columns of a plane.
-    """
-    cells = np.arange(tensors.shape[2])
-    rows, cols = (cells // num_cols).astype(np.int16), (cells % num_cols).astype(np.int16)
-    planes = tensors[:, list(layer)]
-    symbols = np.zeros((len(tensors), len(cells)), np.int64)
-    if len(layer):
-        symbols = np.where(planes.any(axis=1), 1 + planes.argmax(axis=1), 0).astype(np.int64)
-    num_rows = len(cells) // num_cols
-    grids = [grid for text in texts if (grid := _grid(plain(text), num_rows, num_cols)) is not None]
-    if len(grids) == len(texts):
+def face(seen: Survey, layer: Sequence[int]) -> Face:
+    """Letters for the planes of the first layer: those of OpenSpiel's texts if they show a board, else A, B, ..."""
+    _, num_rows, num_cols = seen.shape
+    rows, cols = np.indices((num_rows, num_cols), np.int16).reshape(2, -1)
+    planes = seen.before[: len(seen.texts), list(layer)]
+    symbols = np.where(planes.any(axis=1), 1 + planes.argmax(axis=1), 0)
+    grids = [grid for text in seen.texts if (grid := _grid(plain(text), num_rows, num_cols))]
+    if len(grids) == len(seen.texts):
         for turned in (rows, num_rows - 1 - rows):
-            found = _letters(
-                np.array([[grid[r][c] for r, c in zip(turned, cols, strict=True)] for grid in grids]), symbols
-            )
-            if found:
+            if found := _letters(np.array(grids)[:, turned, cols], symbols):
                 return Face(_named(found, 1 + len(layer)), turned, cols)
-    most = int(np.bincount(symbols[0]).argmax())
-    return Face(_named({most: "."}, 1 + len(layer)), rows, cols)
+    return Face(_named({int(np.bincount(symbols[0]).argmax()): "."}, 1 + len(layer)), rows, cols)
 
 
 def _letters(shown: NDArray[np.str_], symbols: NDArray[np.int64]) -> dict[int, str]:
@@ -79,23 +78,87 @@ def _letters(shown: NDArray[np.str_], symbols: NDArray[np.int64]) -> dict[int, s
 def _named(found: dict[int, str], number: int) -> tuple[str, ...]:
     """All symbols: those found, ``~`` or ``.`` for none, else capital letters that are free."""
     taken = set(found.values())
-    spare = [letter for letter in map(chr, range(ord("A"), ord("Z") + 1)) if letter not in taken]
-    spare += [f"{letter}{copy}" for copy in range(2, 9) for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
-    none = OUTSIDE if taken & set(EMPTY) else "."
-    return tuple(found.get(i, none if i == 0 else spare[i]) for i in range(number))
+    spare = [letter + copy for copy in ("", *"2345678") for letter in ascii_uppercase if copy or letter not in taken]
+    spare[0] = OUTSIDE if taken & set(EMPTY) else "."
+    return tuple(found.get(symbol, spare[symbol]) for symbol in range(number))
 
 
-def _grid(text: str, num_rows: int, num_cols: int) -> list[list[str]] | None:
-    """The board's letters by row from the top; None where the text does not show one."""
-    words = text.split()
-    if words and words[0].count("/") == num_rows - 1 > 0:
-        lines = [
-            [each for part in _FEN_PART.findall(line) for each in (["."] * int(part) if part.isdecimal() else [part])]
-            for line in words[0].split("/")
-        ]
+def _grid(text: str, num_rows: int, num_cols: int) -> list[list[str]]:
+    """The board's letters by row from the top; [] where the text does not show one."""
+    if (fen := text.partition(" ")[0]).count("/") == num_rows - 1 > 0:
+        spread = re.sub(r"\d+", lambda number: "." * int(number[0]), fen)
+        lines = [_FEN_PART.findall(line) for line in spread.split("/")]
     else:
         bare = (re.sub(r"^\s*\d*\s?|\s*\d*$", "", line).replace(" ", "") for line in text.splitlines())
         lines = [list(line) for line in bare if len(line) == num_cols]
         if len(lines) > num_rows:  # the names of the columns, above and below
             lines = [line for line in lines if not (line == sorted(set(line)) and "".join(line).isalpha())]
-    return lines if len(lines) == num_rows and all(len(line) == num_cols for line in lines) else None
+    return lines if len(lines) == num_rows and all(len(line) == num_cols for line in lines) else []
+
+
+def vocabulary(game: pyspiel.Game, seen: Survey, board: Face | None) -> MoveVocabulary:
+    """The moves of a game; ``board`` is None where there is none."""
+    number = game.num_distinct_actions()
+    places = np.full((2, number + game.max_chance_outcomes()), -1, np.int16)  # source and target
+    if board is not None:
+        changed = (seen.before != seen.after).any(axis=1)
+        guesses = (guess for guess in _guesses(game, seen, board) if _explains(guess[:, seen.actions], changed))
+        guess = next(guesses, None)
+        if guess is not None:
+            places[:, :number] = guess
+        elif number == seen.shape[2] and not (changed & (board.cols != seen.actions[:, None])).any():
+            places[1, :number] = np.flatnonzero(board.rows == board.rows.max())  # moves are columns where stones fall
+    count, kind = Counter[tuple[int, int]](), np.zeros(places.shape[1], np.int16)
+    for move, pair in enumerate(zip(*places.tolist(), strict=True)):
+        if pair != (-1, -1):
+            kind[move] = count[pair]
+            count[pair] += 1
+    return MoveVocabulary(
+        texts=tuple(map(str, range(len(kind)))),
+        source=places[0],
+        target=places[1],
+        kind=kind,
+        num_kinds=int(kind.max()) + 1,
+        mirrored=np.arange(len(kind)),
+    )
+
+
+def _explains(places: NDArray[np.int64], changed: NDArray[np.bool_]) -> bool:
+    """Whether the squares [2, S] are among those that change [S, N] wherever there are any, and often are."""
+    held = changed[np.arange(len(changed)), np.maximum(places, 0)] | (places < 0)
+    return bool(held.all()) and (places[1] >= 0).mean() >= MIN_PLACED
+
+
+def _guesses(game: pyspiel.Game, seen: Survey, board: Face) -> Iterator[NDArray[np.int64]]:
+    """[2, M] source and target of each move, -1 for none, by one idea after another."""
+    number, cells = game.num_distinct_actions(), np.arange(len(board.rows))
+    at = {
+        (row, col): cell for cell, (row, col) in enumerate(zip(board.rows.tolist(), board.cols.tolist(), strict=True))
+    }
+    names = _names(game, seen)
+    for first, step in ((seen.shape[1], -1), (-1, 1)):  # row 1 is at the bottom, or on top
+        guess = np.full((2, number), -1)
+        for move, name in names.items():
+            squares = [at.get((first + step * int(row), ord(col) - ord("a")), -1) for col, row in _squares(name)]
+            if squares and min(squares) >= 0:
+                guess[:, move] = ([-1, *squares])[-2:]
+        yield guess
+    if number >= len(cells):
+        for order in (cells, cells.reshape(seen.shape[1:])[::-1].ravel()):
+            yield np.stack([np.full(number, -1), np.append(order, np.full(number - len(cells), -1))])
+
+
+def _squares(name: str) -> list[tuple[str, str]]:
+    """Column letter and row number of each square that a name holds, one or two; none of another name."""
+    return _SQUARE.findall(name) if _NAME.fullmatch(name) else []
+
+
+def _names(game: pyspiel.Game, seen: Survey) -> dict[int, str]:
+    """Names of all moves that look like squares; none where they depend on the position or few look so."""
+    like = sum(bool(_squares(name)) for name in seen.names.values())
+    if not seen.names or like < MIN_PLACED * len(seen.names):
+        return {}
+    state, names = game.new_initial_state(), dict(seen.names)
+    for move in range(game.num_distinct_actions()):
+        names.setdefault(move, state.action_to_string(max(state.current_player(), 0), move))
+    return names

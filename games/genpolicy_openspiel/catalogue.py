@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import re
 from collections.abc import Callable, Mapping
 
@@ -12,13 +11,10 @@ from pyspiel import GameType
 
 from genpolicy.errors import did_you_mean
 
-MAX_MOVES = 20_000
-MAX_NUMBERS = 20_000  # of an observation; hive has 6,647
+MOST = 20_000
+"""Moves, and numbers of an observation; hive has 6,647."""
 SMALLER = {"hive": "hive,board_size=4"}
 """Games whose usual board makes too many tokens, with one that fits."""
-MAX_WHOLE = 1_000_000  # of a parameter: OpenSpiel reads 32 bits, and multiplies
-NUM_STARTS = 32
-"""Beginnings that show who moves first: dice that decide it between two give all of them to one in 1 of 2^31 cases."""
 CONDITIONS: tuple[tuple[Callable[[GameType], bool], str], ...] = (
     (lambda kind: kind.default_loadable, "it is made of other games or of files"),
     (lambda kind: kind.min_num_players <= 2 <= kind.max_num_players, "it is not for two players"),
@@ -30,6 +26,17 @@ CONDITIONS: tuple[tuple[Callable[[GameType], bool], str], ...] = (
     (lambda kind: kind.provides_observation_tensor, "it has no observation tensor"),
 )
 """What a game must be, with what is said of one that is not."""
+VALUES: Mapping[type, tuple[re.Pattern[str], Callable[[str], object], str]] = {
+    bool: (
+        re.compile("true|yes|1|false|no|0"),
+        lambda said: said in ("true", "yes", "1"),
+        "true or false (yes, no, 1, 0)",
+    ),
+    # OpenSpiel reads 32 bits, and multiplies.
+    int: (re.compile(r"-?(\d{1,6}|1000000)"), int, "a whole number of at most 1,000,000"),
+    float: (re.compile(r"-?\d{1,6}(\.\d{1,6})?"), float, "a number such as {default}"),
+}
+"""How a parameter is written, by the type of its default: a pattern of lower-case text, its reading, and in words."""
 
 
 def unfit(kind: GameType) -> str:
@@ -42,60 +49,44 @@ def kinds() -> dict[str, GameType]:
     return dict(sorted((kind.short_name, kind) for kind in pyspiel.registered_games()))
 
 
+def unplayed(game: pyspiel.Game) -> str:
+    """What of a game's size or players is not played here; "" where nothing."""
+    shape = game.observation_tensor_shape()
+    numbers = math.prod(shape) if min(shape) > 0 else 0  # two negative sides make a positive number
+    moves = game.num_distinct_actions() + game.max_chance_outcomes()
+    for what, count in (("moves", moves), ("numbers", numbers)):
+        if not 1 <= count <= MOST:
+            return f"has {count:,} {what}; 1 to {MOST:,} are played here"
+    return "" if game.num_players() == 2 else f"is for {game.num_players()} players, not two"
+
+
 def load(name: str, parameters: Mapping[str, str]) -> pyspiel.Game:
     """The game of a name and its parameters as text.
 
     Raises:
-        ValueError: no such game, one that does not fit, or parameters that it or OpenSpiel refuses.
+        ValueError: no such game, one that does not fit, parameters that it or OpenSpiel refuses, or a size that is not
+            played here.
     """
     known = kinds()
-    ours = [each for each, kind in known.items() if not unfit(kind)]
+    ours = ", ".join(each for each, kind in known.items() if not unfit(kind))
     if not name:
-        raise ValueError(
-            "say which game of OpenSpiel, e.g. openspiel:breakthrough or openspiel:breakthrough,rows=5; there are: "
-            f"{', '.join(ours)}"
-        )
+        example = "openspiel:breakthrough or openspiel:breakthrough,rows=5"
+        raise ValueError(f"say which game of OpenSpiel, e.g. {example}; there are: {ours}")
     if name not in known:
-        raise ValueError(f"OpenSpiel has no game {name!r}.{did_you_mean(name, known)} There are: {', '.join(ours)}")
+        raise ValueError(f"OpenSpiel has no game {name!r}.{did_you_mean(name, known)} There are: {ours}")
     if why := unfit(known[name]):
-        raise ValueError(f"game {name!r} of OpenSpiel cannot be played here: {why}; there are: {', '.join(ours)}")
+        raise ValueError(f"game {name!r} of OpenSpiel cannot be played here: {why}; there are: {ours}")
     values = {key: _value(name, key, text, known[name].parameter_specification) for key, text in parameters.items()}
+    spec = _spelled(name, values)
     try:
         game = pyspiel.load_game(name, values)
+        if not (why := unplayed(game)):
+            game.new_initial_state().legal_actions()  # some refuse their parameters only when a game begins
     except (pyspiel.SpielError, ValueError, TypeError, RuntimeError, MemoryError) as error:
-        raise ValueError(f"OpenSpiel refuses {_spelled(name, values)!r}: {str(error).strip()}") from error
-    return _checked(game, _spelled(name, values))
-
-
-def _checked(game: pyspiel.Game, spec: str) -> pyspiel.Game:
-    """A game of a size that is played here, for two; some refuse their parameters only when a game begins."""
-    shape = game.observation_tensor_shape()
-    numbers = math.prod(shape) if min(shape) > 0 else 0  # two negative sides make a positive number
-    moves = game.num_distinct_actions() + game.max_chance_outcomes()
-    for what, count, most in (("moves", moves, MAX_MOVES), ("numbers", numbers, MAX_NUMBERS)):
-        if not 1 <= count <= most:
-            raise ValueError(f"{spec!r} has {count:,} {what}; 1 to {most:,} are played here")
-    if game.num_players() != 2:
-        raise ValueError(f"{spec!r} is for {game.num_players()} players, not two")
-    try:
-        state = game.new_initial_state()
-        goes_on = state.is_terminal() or len(state.legal_actions()) > 0
-    except pyspiel.SpielError as error:
         raise ValueError(f"OpenSpiel refuses {spec!r}: {str(error).strip()}") from error
-    if not goes_on:
-        raise ValueError(f"{spec!r}: OpenSpiel knows neither a legal move nor a result in the initial position")
+    if why:
+        raise ValueError(f"{spec!r} {why}")
     return game
-
-
-def first_player(game: pyspiel.Game) -> int:
-    """OpenSpiel's number of the player who moves first; 0 where dice decide who begins."""
-    draw, movers = random.Random(0), set[int]()
-    for _ in range(NUM_STARTS):
-        state = game.new_initial_state()
-        while state.is_chance_node():
-            state.apply_action(draw.choice(state.legal_actions()))
-        movers.add(max(state.current_player(), 0))
-    return movers.pop() if len(movers) == 1 else 0
 
 
 def specification(game: pyspiel.Game) -> str:
@@ -105,31 +96,21 @@ def specification(game: pyspiel.Game) -> str:
 
 
 def _spelled(name: str, parameters: Mapping[str, object]) -> str:
-    pairs = [f"{key}={_text(value)}" for key, value in sorted(parameters.items()) if value != ""]
-    return ",".join([f"openspiel:{name}", *pairs])
+    said = {key: str(value).lower() if isinstance(value, bool) else value for key, value in parameters.items()}
+    return ",".join([f"openspiel:{name}", *(f"{key}={value}" for key, value in sorted(said.items()) if value != "")])
 
 
-def _text(value: object) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"[{text}]" if set(text) & set(",[]") else text
-
-
-def _value(name: str, key: str, text: str, defaults: Mapping[str, object]) -> bool | int | float | str:
+def _value(name: str, key: str, text: str, defaults: Mapping[str, object]) -> object:
     """A parameter's value, of the type of its default."""
     if key not in defaults:
-        hint = did_you_mean(key, defaults)
-        raise ValueError(f"game {name!r} of OpenSpiel has no parameter {key!r}.{hint} It has: {', '.join(defaults)}")
+        known = ", ".join(defaults) or "none"
+        raise ValueError(
+            f"game {name!r} of OpenSpiel has no parameter {key!r}.{did_you_mean(key, defaults)} It has: {known}"
+        )
     default, said = defaults[key], str(text).lower()
-    if isinstance(default, bool):
-        if said not in ("true", "yes", "1", "false", "no", "0"):
-            raise ValueError(f"{name}: {key} must be true or false (yes, no, 1, 0), got {text!r}")
-        return said in ("true", "yes", "1")
-    if isinstance(default, int):
-        if not re.fullmatch(r"-?\d{1,7}", said) or abs(int(said)) > MAX_WHOLE:
-            raise ValueError(f"{name}: {key} must be a whole number of at most {MAX_WHOLE:,}, got {text!r}")
-        return int(said)
-    if isinstance(default, float):
-        if not re.fullmatch(r"-?\d{1,6}(\.\d{1,6})?", said):
-            raise ValueError(f"{name}: {key} must be a number such as {default}, got {text!r}")
-        return float(said)
-    return str(text)
+    if type(default) not in VALUES:
+        return str(text)
+    pattern, read, needed = VALUES[type(default)]
+    if not pattern.fullmatch(said):
+        raise ValueError(f"{name}: {key} must be {needed.format(default=default)}, got {text!r}")
+    return read(said)

@@ -1,14 +1,14 @@
 """What OpenSpiel does not say of a game, seen in games of fixed moves, of random ones with a fixed seed, and of moves
 that are taken back.
 
-Axes: S positions, C planes, N cells of a plane.
+Axes: T positions with their texts, S positions, C planes, N cells of a plane.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyspiel
@@ -32,6 +32,8 @@ NUM_TEXTS = 30
 class Survey:
     """Positions of random games and the moves made in them."""
 
+    shape: tuple[int, int, int]
+    """C, and rows and columns of the board; one row for a tensor that is not a board."""
     before: NDArray[np.float32]
     """[S, C, N] what player 0 observes."""
     after: NDArray[np.float32]
@@ -39,26 +41,29 @@ class Survey:
     actions: NDArray[np.int64]
     """[S] the moves."""
     names: dict[int, str]
-    """What OpenSpiel calls each move that was seen."""
-    same_names: bool
-    """Whether each had one name throughout."""
+    """What OpenSpiel calls each move that was seen; empty where one had two names."""
     chance: NDArray[np.float32]
-    """[S, C, N] what player 0 observes before a chance move."""
+    """[_, C, N] what player 0 observes before a chance move."""
     texts: tuple[str, ...]
-    """What OpenSpiel writes of the positions of ``before``, as far as they were kept."""
+    """[T] what OpenSpiel writes of the first positions of ``before``."""
     alternates: bool
     """Whether each move gave the turn to the other player; False where there is chance."""
+    first: int
+    """OpenSpiel's number of the player who moves first; 0 where dice decide who begins."""
 
 
-def observed(state: Any, shape: tuple[int, int]) -> NDArray[np.float32]:
+def observed(state: pyspiel.State, num_planes: int) -> NDArray[np.float32]:
     """[C, N] what player 0 observes."""
-    return np.array(state.observation_tensor(0), np.float32).reshape(shape)
+    return np.array(state.observation_tensor(0), np.float32).reshape(num_planes, -1)
 
 
-def moves_made(state: pyspiel.State) -> list[int]:
-    """Ids of the moves from the start; those of chance come after the players'."""
-    dice = state.get_game().num_distinct_actions()
-    return [each.action + dice * (each.player == pyspiel.PlayerId.CHANCE) for each in state.full_history()]
+def _board_shape(shape: list[int]) -> tuple[int, int, int]:
+    """Planes, rows and columns of an observation; one row for a tensor that is not a board."""
+    side = math.isqrt(shape[-1])
+    if len(shape) == 2 and side**2 == shape[1]:
+        shape = [shape[0], side, side]
+    planes, rows, cols = shape if len(shape) == 3 else (1, 1, math.prod(shape))
+    return planes, rows, cols
 
 
 def _distance(one: NDArray[np.float32], other: NDArray[np.float32]) -> int:
@@ -71,65 +76,62 @@ def _nearest(state: pyspiel.State, wanted: NDArray[np.float32], draw: random.Ran
     """One of the moves, or outcomes of chance, after which player 0 observes what differs least from ``wanted``."""
 
     def distance(action: int) -> tuple[int, float]:
-        after = state.clone()
-        after.apply_action(action)
-        return _distance(observed(after, wanted.shape), wanted), draw.random()
+        return _distance(observed(state.child(action), len(wanted)), wanted), draw.random()
 
-    action: int = min(state.legal_actions(), key=distance)
-    return action
+    return int(min(state.legal_actions(), key=distance))
 
 
-def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
+def survey(game: pyspiel.Game) -> Survey:
     """Play random games and keep some of their positions.
-
-    Args:
-        game: The game.
-        shape: C and N of its observation.
 
     Raises:
         ValueError: it is not played to an end, is over before it begins, or writes what is not UTF-8; all happen with
             parameters that it takes and should not.
     """
-    draw, stride = random.Random(0), 1 + shape[0] * shape[1] // NUMBERS_PER_PLY
+    shape = _board_shape(game.observation_tensor_shape())
+    draw, stride = random.Random(0), 1 + math.prod(shape) // NUMBERS_PER_PLY
     before, after, actions, chance, texts = [], [], [], [], list[str]()
-    names: dict[int, str] = {}
+    names, starters = dict[int, str](), dict[int, int]()
     same_names = alternates = True
-    last, repeats = NUM_GAMES + len(SHUFFLES), 0
-    shares = [*SHUFFLES, *(number / TAKING_BACK for number in range(TAKING_BACK))]
-    for number in range(last + TAKING_BACK):
-        state, looks, tried = game.new_initial_state(), list[NDArray[np.float32]](), 0
+    repeats, shares = 0, [*SHUFFLES, *(number / TAKING_BACK for number in range(TAKING_BACK))]
+    for number in range(-NUM_GAMES, len(shares)):  # the random ones first
+        state, looks, tried, back = game.new_initial_state(), list[NDArray[np.float32]](), 0, number >= len(SHUFFLES)
         for ply in range(MAX_PLIES):
             if state.is_terminal() or tried > TRIED or repeats == ENOUGH:
                 break
             legal, player = state.legal_actions(), state.current_player()
             if not legal:
                 raise ValueError(f"OpenSpiel knows neither a legal move nor a result after {ply} plies")
-            share = shares[number - NUM_GAMES] if number >= NUM_GAMES else draw.random()
-            action = legal[int(share * len(legal))]
-            if number >= last:
-                looks.append(observed(state, shape))
+            action = legal[int((shares[number] if number >= 0 else draw.random()) * len(legal))]
+            if back:
+                looks.append(observed(state, shape[0]))
                 action = action if len(looks) < 3 else _nearest(state, looks[-3], draw)
                 again = len(looks) > 4 and not _distance(looks[-1], looks[-5])
                 repeats, tried = repeats + again, TRIED if again else tried + len(legal)
-            if state.is_chance_node():
-                alternates = False
-                chance.append(observed(state, shape))
-                state.apply_action(action)
+            here, state = state, state.child(action)
+            if here.is_chance_node():
+                chance.append(observed(here, shape[0]))
                 continue
-            name = state.action_to_string(player, action)
+            starters.setdefault(number, player)
+            name = here.action_to_string(player, action)
             same_names &= names.setdefault(action, name) == name
-            kept = (ply + number) % stride == 0 or number >= last
-            if kept:
-                before.append(observed(state, shape))
-                actions.append(action)
-                texts += [str(state)] if len(texts) < NUM_TEXTS else []
-            state.apply_action(action)
             alternates &= state.is_terminal() or state.current_player() != player
-            if kept:
-                after.append(observed(state, shape))
+            if back or (ply + NUM_GAMES + number) % stride == 0:
+                before.append(observed(here, shape[0]))
+                after.append(observed(state, shape[0]))
+                actions.append(action)
+                texts += [str(here)] if len(texts) < NUM_TEXTS else []
     if not before:
         raise ValueError("it is over in its initial position")
-    thrown = np.array(chance, np.float32).reshape(-1, *shape)
+    begin = set(starters.values())
     return Survey(
-        np.stack(before), np.stack(after), np.array(actions), names, same_names, thrown, tuple(texts), alternates
+        shape,
+        before=np.stack(before),
+        after=np.stack(after),
+        actions=np.array(actions),
+        names=names if same_names else {},
+        chance=np.array(chance, np.float32).reshape(-1, *before[0].shape),
+        texts=tuple(texts),
+        alternates=alternates and not chance,
+        first=begin.pop() if len(begin) == 1 else 0,
     )

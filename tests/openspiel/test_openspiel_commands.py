@@ -6,10 +6,12 @@ import io
 import json
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from genpolicy import cli
+from genpolicy import cli, load_game
+from genpolicy_play.drawing import board_of, board_svg
 
 pytest.importorskip("pyspiel", reason="open_spiel is not installed: pip install 'genpolicy[openspiel]'")
 pytestmark = pytest.mark.usefixtures("warm_start")
@@ -32,6 +34,21 @@ def test_show_draws_and_names_the_line_of_a_search(tmp_path: Path, capsys: pytes
     assert cli.main(["show", *GAME, *words]) == 0
     assert picture.read_text().startswith("<svg")
     assert re.match(r"\S+ plays (\w+\*?); imagines \1 [a-d]\d[a-d]\d", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("spec", ["mancala", "nim", "pig", "twixt,board_size=5,ansi_color_output=false"])
+def test_a_game_without_squares_for_all_that_it_shows_is_drawn_as_it_is_written(spec: str) -> None:
+    game = load_game(f"openspiel:{spec}")
+    state = game.play(game.parse(), int(game.legal(game.parse())[0]))
+    drawn = ElementTree.fromstring(board_svg(game, board_of(game, state)))
+    shown = [element.text for element in drawn.iter() if element.tag.endswith("text")]
+    assert "\n".join(shown).replace("\u00a0", " ") == game.view.board_text(state)
+
+
+@pytest.mark.parametrize(("spec", "count"), [("checkers", 24), ("othello", 4), ("go,board_size=5", 0)])
+def test_every_piece_is_drawn_and_no_empty_square(spec: str, count: int) -> None:
+    game = load_game(f"openspiel:{spec}")  # an empty square is written ".", "-" and "+", which is a man in checkers
+    assert board_svg(game, board_of(game, game.parse())).count('class="gp-piece"') == count
 
 
 def test_a_tournament_is_played_to_the_end(tmp_path: Path) -> None:

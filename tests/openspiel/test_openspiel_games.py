@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -345,6 +346,30 @@ def test_moves_are_read_by_name_and_by_number() -> None:
     assert [mancala.view.move_text(mancala.parse(), m) for m in mancala.legal(mancala.parse()).tolist()] == [
         str(m) for m in mancala.legal(mancala.parse()).tolist()
     ]
+
+
+class Asked:
+    """A state of OpenSpiel that counts how often it is asked for a move's name."""
+
+    def __init__(self, spiel: Any) -> None:
+        self.spiel, self.count = spiel, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.spiel, name)
+
+    def action_to_string(self, player: int, action: int) -> str:
+        self.count += 1
+        return str(self.spiel.action_to_string(player, action))
+
+
+def test_each_name_is_asked_for_once() -> None:
+    """The page names every move of a position, of which a throw of five dice has 7,776."""
+    game = load_game("openspiel:yacht,num_dice=2")
+    start = game.parse()
+    asked = Asked(start.spiel)
+    state = replace(start, spiel=asked)
+    legal = game.legal(state).tolist()
+    assert len({game.view.move_text(state, move) for move in legal}) == asked.count == len(legal) == 36
 
 
 def test_a_repeated_position_has_tokens() -> None:

@@ -23,8 +23,13 @@ from genpolicy_play.drawing.boards import Action, Board, Cell
 UNIT = 100
 """Side of a square in the drawing's own units."""
 FONT = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
+MONOSPACED = "DejaVu Sans Mono, Menlo, Consolas, monospace"
 MARGIN = 42
 HAND_WIDTH = 136
+WRITTEN = (6, 8)
+"""Rows and columns in whose place the text of a game without squares stands."""
+LONGEST = 64
+"""Characters of its lines; longer ones are cut into several."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +156,9 @@ class BoardDrawing:
         self.game, self.flipped, self.palette = game, flipped, palette
         self.look: Drawing = game.view.drawing
         tokens = game.tokens
-        self.num_rows, self.num_cols = int(tokens.rows.max()) + 1, int(tokens.cols.max()) + 1
+        squares = int(tokens.rows.max()) + 1, int(tokens.cols.max()) + 1
+        self.written = self.look.written or not all(squares)
+        self.num_rows, self.num_cols = WRITTEN if self.written else squares
         self._hand_of = [self._holder(slot) for slot in range(int(tokens.hands.max()) + 1)]
         beside = HAND_WIDTH + 14 if self._hand_of else 0
         label = MARGIN if self.look.rows else 8
@@ -167,6 +174,8 @@ class BoardDrawing:
         return self.look.hands[slot].player if slot < len(self.look.hands) else 0
 
     def _box(self, place: int) -> Box | None:
+        if self.written:
+            return None
         tokens = self.game.tokens
         row, col, hand = int(tokens.rows[place]), int(tokens.cols[place]), int(tokens.hands[place])
         if row >= 0 and col >= 0:
@@ -217,9 +226,31 @@ class BoardDrawing:
         for cell in board.cells:
             if cell.place in self.boxes:
                 parts.append(self._place(cell, last=cell.place in marked, check=cell.place == check))
-        parts.append(self._grid())
+        parts.append(self._text_of(board) if self.written else self._grid())
         parts += [self.arrow(arrow) for arrow in arrows]
         return "".join(parts)
+
+    def _text_of(self, board: Board) -> str:
+        """The position as the game writes it, as large as it fits."""
+        if board.text is None:
+            return ""
+        written = self.game.view.board_text(self.game.parse(board.text)).expandtabs().splitlines()
+        lines = [line[at : at + LONGEST] for line in written for at in range(0, max(len(line), 1), LONGEST)]
+        longest = max(map(len, lines), default=0) + 2
+        size = min(self.num_rows * UNIT / (1.25 * (len(lines) + 1)), self.num_cols * UNIT / (0.6 * longest), 60.0)
+        return "".join(
+            # Else a run of spaces would be drawn as one.
+            text(
+                self.left + size,
+                self.top + (1 + at) * 1.25 * size,
+                said.replace(" ", "\u00a0"),
+                size,
+                "#1c2530",
+                "start",
+                font=MONOSPACED,
+            )
+            for at, said in enumerate(lines)
+        )
 
     # Squares and what stands on them.
 
@@ -395,10 +426,19 @@ def _shaft(sx: float, sy: float, tx: float, ty: float, colour: str, *, dashed: b
     return line + f'<polygon points="{points}" fill="{colour}"/>', (sx + ux * middle, sy + uy * middle)
 
 
-def text(x: float, y: float, said: str, size: float, colour: str, anchor: str = "middle", extra: str = "") -> str:
+def text(
+    x: float,
+    y: float,
+    said: str,
+    size: float,
+    colour: str,
+    anchor: str = "middle",
+    extra: str = "",
+    font: str = FONT,
+) -> str:
     """A line of text, escaped."""
     where = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
-    return f'<text {where} text-anchor="{anchor}" font-family="{FONT}" fill="{colour}"{extra}>{escape(said)}</text>'
+    return f'<text {where} text-anchor="{anchor}" font-family="{font}" fill="{colour}"{extra}>{escape(said)}</text>'
 
 
 def rect_at(box: Box) -> str:
