@@ -87,7 +87,7 @@ def rewritten_keys(text: str) -> Iterator[tuple[str, Any, int]]:
                 yield key
             yield from plain_keys(value)
 
-    with suppress(yaml.YAMLError, OmegaConfBaseException):
+    with suppress(yaml.YAMLError, OmegaConfBaseException, ValueError):  # whoever reads the text meets them, too
         for key in plain_keys(yaml.compose(text, Loader=YAML_LOADER)):
             read = OmegaConf.from_dotlist([f"key={key.value}"])["key"]
             if str(read) != key.value:
