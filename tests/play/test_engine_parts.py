@@ -154,13 +154,26 @@ def test_no_budget_uses_more_than_there_is(player: int) -> None:
 
 def test_a_clock_lasts_for_a_game() -> None:
     left = 60_000.0
-    for _ in range(200):  # moves of one side, no increment, each taking all its soft time and the overhead
+    for _ in range(200):  # moves of one side, no increment, each taking all its soft time
         found = make_budget(Go(time_left=(int(left), 0)), 0, 30)
         assert found is not None
         left -= 1e3 * found.soft_s
         assert left > 0
     assert make_budget(Go(), 0, 30) is None
     assert make_budget(Go(time_left=(None, 500)), 0, 30) is None
+
+
+@pytest.mark.parametrize(("increment", "lag_ms", "least_ms"), [(10, 2, 60), (100, 25, 400), (100, 30, 300)])
+def test_a_clock_with_increment_keeps_a_reserve_whatever_each_line_takes(
+    increment: int, lag_ms: int, least_ms: int
+) -> None:
+    left = 60_000.0
+    for _ in range(400):
+        found = make_budget(Go(time_left=(int(left), None), increment=(increment, 0)), 0, 30)
+        assert found is not None
+        left -= 1e3 * found.soft_s + lag_ms
+        assert left > least_ms, "one late line would lose the game"
+        left += increment
 
 
 def test_go_is_read_with_its_noise() -> None:
