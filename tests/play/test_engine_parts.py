@@ -20,6 +20,7 @@ from genpolicy.policies.base import Decision, Variation, policy_spec
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.thinking import Answer
 from genpolicy.values import centipawns_to_probability, probability_to_value
+from genpolicy_common.arguments import device_for
 from genpolicy_play.engine import options
 from genpolicy_play.engine.command import read_lines
 from genpolicy_play.engine.host import Host
@@ -300,3 +301,15 @@ def test_a_session_leaves_no_thread_behind() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(30)
         assert not thread.is_alive(), thread.name
+
+
+def test_the_device_that_auto_chose_is_not_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reload would take place under the clock of the next move."""
+    game, spec = load_game("chess"), policy_spec("random", load_game("chess"))
+    host = Host(spec, game, "auto")
+    host.load()
+    assert host.apply({}) == []
+    monkeypatch.setattr(host, "load", lambda: pytest.fail("it was loaded again"))
+    settings = {"Device": device_for("auto", [spec])}
+    assert host.apply(settings) == []
+    assert host.apply({**settings, "Device": "auto"}) == []
