@@ -203,15 +203,19 @@ def check_outputs(parsed: argparse.Namespace) -> None:
     """``check_output`` for every file of results that a command line names.
 
     Raises:
-        ValueError: as ``check_output``.
+        ValueError: as ``check_output``, or one file is named twice.
     """
     from pathlib import Path
 
+    named: dict[Path, str] = {}
     for option in (*OUTPUT_OPTIONS, *getattr(parsed, "output_options", ())):
         given = getattr(parsed, option, None)
         for path in given if isinstance(given, list) else [given]:
             if path is not None:
                 check_output(f"--{option}", Path(path))
+                before = named.setdefault(Path(path).resolve(), option)
+                if before != option and (Path(path).is_file() or not Path(path).exists()):  # not /dev/null
+                    raise ValueError(f"--{option} {path}: --{before} names it, too; name another file")
 
 
 def check_output(option: str, path: Path) -> None:

@@ -111,11 +111,13 @@ class Option:
         raise ValueError(f"{self.name} is {'a whole number' if self.type is int else 'a number'}, got {number!r}")
 
     def _range(self) -> str:
+        # Whole numbers in full: the 2.14748e+09 of a seed's greatest value cannot be typed.
+        low, high = (f"{end:.0f}" if self.type is int else f"{end:g}" for end in (self.low, self.high))
         if self.low == -math.inf:
-            return f"at most {self.high:g}"
+            return f"at most {high}"
         if self.high == math.inf:
-            return f"at least {self.low:g}"
-        return f"at least {self.low:g} and at most {self.high:g}"
+            return f"at least {low}"
+        return f"at least {low} and at most {high}"
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import io
 import itertools
 import random
+import sys
 from typing import TYPE_CHECKING, Any
 
 from genpolicy_common.arguments import add_alias, add_device, say_device, settle_device
@@ -48,6 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     from genpolicy import load_policy
 
     _check(arguments)
+    # A letter that the terminal cannot show, or a byte that is not of its encoding, must not end a game.
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     spec = arguments.policy or policy_for(arguments.game)
     settle_device(arguments, [spec, arguments.opponent or spec])
     options: dict[str, Any] = {"defaults": {"device": arguments.device, "seed": arguments.seed}}

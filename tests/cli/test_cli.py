@@ -351,6 +351,16 @@ def test_options_that_take_several_files_are_looked_at_too(tmp_path: Path) -> No
         cli.check_outputs(argparse.Namespace(plot=pictures, json=None))
 
 
+def test_two_options_do_not_name_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second would overwrite the first; the null device takes both."""
+    monkeypatch.chdir(tmp_path)
+    named = argparse.Namespace(json=Path("a"), markdown=tmp_path / "a")
+    with pytest.raises(ValueError, match=r"--markdown \S+a: --json names it, too; name another file"):
+        cli.check_outputs(named)
+    cli.check_outputs(argparse.Namespace(json=Path(os.devnull), markdown=Path(os.devnull)))
+    assert not list(tmp_path.iterdir())
+
+
 def test_figures_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     """A limit on the size of files, set from outside, stops the write in the middle as a full disk does."""
     file = tmp_path / "games.json"

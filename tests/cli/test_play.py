@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -140,6 +141,19 @@ def test_from_a_position_and_end_of_input() -> None:
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1].endswith(last)
+
+
+def test_letters_that_a_terminal_lacks_do_not_end_the_game() -> None:
+    """Japanese notation in the message about a wrong move, on a terminal of ASCII; a byte that is not UTF-8."""
+    command = [sys.executable, "-m", "genpolicy", "play", "--policy", "random", "--game"]
+    for game, encoding, typed in (("shogi", "ascii", b"nonsense"), (CONNECT, "utf-8", b"a\xff")):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(
+            [*command, game], input=typed + b"\nquit\n", capture_output=True, env=environment, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert b"Type help" in done.stdout.splitlines()[-2]
+        assert done.stdout.endswith(b"no winner: game abandoned\n")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from genpolicy.policies.base import Decision, Variation, policy_spec
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.thinking import Answer
 from genpolicy.values import centipawns_to_probability, probability_to_value
+from genpolicy_common.arguments import device_for
 from genpolicy_play.engine import options
 from genpolicy_play.engine.command import read_lines
 from genpolicy_play.engine.host import Host
@@ -154,13 +155,26 @@ def test_no_budget_uses_more_than_there_is(player: int) -> None:
 
 def test_a_clock_lasts_for_a_game() -> None:
     left = 60_000.0
-    for _ in range(200):  # moves of one side, no increment, each taking all its soft time and the overhead
+    for _ in range(200):  # moves of one side, no increment, each taking all its soft time
         found = make_budget(Go(time_left=(int(left), 0)), 0, 30)
         assert found is not None
         left -= 1e3 * found.soft_s
         assert left > 0
     assert make_budget(Go(), 0, 30) is None
     assert make_budget(Go(time_left=(None, 500)), 0, 30) is None
+
+
+@pytest.mark.parametrize(("increment", "lag_ms", "least_ms"), [(10, 2, 60), (100, 25, 400), (100, 30, 300)])
+def test_a_clock_with_increment_keeps_a_reserve_whatever_each_line_takes(
+    increment: int, lag_ms: int, least_ms: int
+) -> None:
+    left = 60_000.0
+    for _ in range(400):
+        found = make_budget(Go(time_left=(int(left), None), increment=(increment, 0)), 0, 30)
+        assert found is not None
+        left -= 1e3 * found.soft_s + lag_ms
+        assert left > least_ms, "one late line would lose the game"
+        left += increment
 
 
 def test_go_is_read_with_its_noise() -> None:
@@ -287,3 +301,15 @@ def test_a_session_leaves_no_thread_behind() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(30)
         assert not thread.is_alive(), thread.name
+
+
+def test_the_device_that_auto_chose_is_not_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reload would take place under the clock of the next move."""
+    game, spec = load_game("chess"), policy_spec("random", load_game("chess"))
+    host = Host(spec, game, "auto")
+    host.load()
+    assert host.apply({}) == []
+    monkeypatch.setattr(host, "load", lambda: pytest.fail("it was loaded again"))
+    settings = {"Device": device_for("auto", [spec])}
+    assert host.apply(settings) == []
+    assert host.apply({**settings, "Device": "auto"}) == []

@@ -96,7 +96,7 @@ def test_wrong_options_are_said_and_change_nothing(chess_diffusion: Session) -> 
         ("setoption name Steps value x", "whole number"),
         ("setoption name No Such Thing value 3", "no option"),
         ("setoption name UCI_Chess960 value true", "Chess960 is not supported"),
-        ("setoption name Sampler value fastest", "one of"),
+        ("setoption name Sampler value fastest", "option Sampler stays as it was: Sampler must be one of "),
         ("setoption name Temperature value warm", "number"),
         ("setoption nonsense", "setoption"),
     ]:

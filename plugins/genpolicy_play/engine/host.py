@@ -127,7 +127,7 @@ class Host:
     def _move(self, settings: dict[str, Any]) -> list[str]:
         """Load the policy again where another device was set."""
         device = str(settings.get("Device", self._device_now))
-        if device == self._device_now:
+        if device == self._device_now or device_for(device, [self.spec]) == device_for(self._device_now, [self.spec]):
             return []
         self._device = device
         try:

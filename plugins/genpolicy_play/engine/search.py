@@ -70,7 +70,8 @@ def make_budget(go: Go, player: int, overhead_ms: float) -> Budget | None:
 def _within(wanted_ms: float, most_ms: float, overhead_ms: float) -> Budget:
     """A budget whose answer arrives before ``most_ms`` are over."""
     hard = most_ms - min(overhead_ms, WIND_UP * most_ms)
-    soft = min(wanted_ms, hard - min(overhead_ms, WIND_UP * most_ms) / 2)
+    # Each move pays for its lines; where only the last of the clock did, a short increment left no reserve.
+    soft = min(wanted_ms - min(overhead_ms, WIND_UP * wanted_ms), hard - min(overhead_ms, WIND_UP * most_ms) / 2)
     last = most_ms - min(overhead_ms, WIND_UP_EMPTY * most_ms)
     # A move that takes far longer than planned is not worth the rest of the clock.
     hard, last = (max(0.0, min(each, 4 * wanted_ms + 100.0)) for each in (hard, last))

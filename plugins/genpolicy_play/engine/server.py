@@ -156,7 +156,7 @@ class Server:
         try:
             self.settings[option.name] = read_text(option, value or "")
         except ValueError as error:
-            self._replies.say(f"option {quoted(str(error), MESSAGE_CHARACTERS)}; it stays as it was")
+            self._replies.say(f"option {option.name} stays as it was: {quoted(str(error), MESSAGE_CHARACTERS)}")
 
     def _set_position(self, rest: Sequence[str]) -> None:
         named = read_position(rest)
