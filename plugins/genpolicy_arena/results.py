@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy.facets import writer
-from genpolicy.files import full_disk_named, write_atomic
+from genpolicy.files import full_disk_named, read_json, write_atomic
 from genpolicy.folder_lock import FolderLock
 from genpolicy.game import Game, PlayedGame
 from genpolicy_arena.match import ENDINGS, GameResult, is_text, is_whole
@@ -279,13 +279,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
         ValueError: it is damaged, or an entry has a value that no tournament has.
     """
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known = read_json(path)
         if not isinstance(known, dict):
             raise ValueError(f"must be a mapping, got {reprlib.repr(known)}")
         for key, (allowed, fits) in _ENTRIES.items():
             if key in known and not fits(known[key]):
                 raise ValueError(f"{key} must be {allowed}, got {reprlib.repr(known[key])}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(
             f"{path}: damaged ({error}); put the file back as it was, or play the tournament in a new folder"
         ) from error
