@@ -229,6 +229,8 @@ _HEAD, _TAIL = len(b'{"crc32":"01234567","entry":'), len(b"}\n")
 
 def _old_entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Number of the line, from 1, and entry; a last line that a kill tore is passed over."""
+    if path.is_fifo():
+        raise DatasetError(f"{path}: is a pipe, and nothing may be waiting at its other end; delete it")
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             text = line[_HEAD:-_TAIL]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,15 @@ def test_a_unit_that_no_shard_can_hold_is_named(changed: Change, tmp_path: Path)
             out.add(unit, [record])
     change(tmp_path, UNITS, "1", changed)
     with pytest.raises(DatasetError, match=r"journal\.sqlite: unit 1 cannot be read \(.*delete it to have its work"):
+        DatasetWriter(tmp_path, make_info(), 9)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_an_old_journal_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    with DatasetWriter(tmp_path, make_info(), 9) as out:
+        out.add(0, make_records(1))
+    os.mkfifo(tmp_path / "journal.jsonl")
+    with pytest.raises(DatasetError, match=r"journal\.jsonl: is a pipe"):
         DatasetWriter(tmp_path, make_info(), 9)
 
 
