@@ -7,12 +7,13 @@ import errno
 import glob
 import hashlib
 import io
+import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from genpolicy.errors import SourceError
 
@@ -55,6 +56,19 @@ def disk_full(path: Path, number: int = errno.ENOSPC) -> DiskFullError:
     """The error of a full disk, with the way out."""
     text = "no space left on the disk; finished records are safe: free some space and run the same command again"
     return DiskFullError(number, text, str(path))
+
+
+def read_json(path: Path) -> Any:
+    """What a file of JSON holds.
+
+    Raises:
+        ValueError: it is not JSON, or too deeply nested.
+        OSError: it cannot be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError("too deeply nested") from error
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import filelock
 
 from genpolicy.errors import LockedError
-from genpolicy.files import full_disk_named
+from genpolicy.files import full_disk_named, read_json
 
 LOCK_FILE, HOLDER_FILE = ".lock", ".lock.json"
 
@@ -97,7 +97,7 @@ class FolderLock:
     def _read_holder(self) -> str:
         """Who holds the folder, in brackets; "" if the holder has not written it yet."""
         try:
-            holder = json.loads(self._holder.read_text(encoding="utf-8"))
+            holder = read_json(self._holder)
             return f" (process {holder['pid']} on {holder['host']} since {holder['since']}: {holder['command']})"
         except (OSError, ValueError, KeyError, TypeError):
             return ""

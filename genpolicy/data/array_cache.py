@@ -28,7 +28,7 @@ from genpolicy.data.records import Dataset
 from genpolicy.data.window_cache import META_FILE
 from genpolicy.data.window_encoder import Arrays
 from genpolicy.errors import DatasetError
-from genpolicy.files import full_disk_named, refuse_pipe
+from genpolicy.files import full_disk_named, read_json, refuse_pipe
 from genpolicy.folder_lock import LOCK_FILE
 
 _BUILDING = "building-"
@@ -122,7 +122,7 @@ def _damage(folder: Path, identity: Mapping[str, Any]) -> str:
     """What differs in a cache from what was written, or from an identity; "" where nothing does."""
     try:
         refuse_pipe(folder / META_FILE)
-        meta = json.loads((folder / META_FILE).read_text(encoding="utf-8"))
+        meta = read_json(folder / META_FILE)
         arrays, crc32 = meta.pop("arrays"), meta.pop("crc32", None)
         if meta != identity:
             return f"{META_FILE} is of another cache"

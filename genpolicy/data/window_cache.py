@@ -7,13 +7,14 @@ Axes: R windows, E choices, B batch.
 
 from __future__ import annotations
 
-import json
 import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from genpolicy.files import read_json
 
 META_FILE = "meta.json"
 UNKNOWN, HELD_OUT = -1, -2
@@ -27,7 +28,7 @@ class WindowCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        arrays = json.loads((folder / META_FILE).read_text(encoding="utf-8"))["arrays"]
+        arrays = read_json(folder / META_FILE)["arrays"]
         self._columns = {name: _Column(folder / f"{name}.bin", facts) for name, facts in arrays.items()}
         self.has_choices = "move" in self._columns
         """Whether every window has its tied best moves (else only its own line)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -415,6 +416,8 @@ def read_policy_config(folder: Path) -> dict[str, Any]:
         raise CheckpointError(str(error)) from error
     if not isinstance(config.get("policy"), str) or not isinstance(config.get("format"), int):
         raise CheckpointError(f"{folder}/config.yaml: no 'policy' and 'format' in it, so it is not a policy's folder")
+    if not isinstance(game := config.get("game"), str | None):
+        raise CheckpointError(f"{folder}/config.yaml: game must be a text, got {reprlib.repr(game)}")
     if config["format"] > FORMAT_VERSION:
         raise CheckpointError(
             f"{folder}: written in format {config['format']}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy"

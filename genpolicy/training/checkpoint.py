@@ -26,7 +26,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from genpolicy.errors import CheckpointError
-from genpolicy.files import FULL, refuse_pipe, sync_folder, write_durably
+from genpolicy.files import FULL, read_json, refuse_pipe, sync_folder, write_durably
 
 FORMAT_VERSION = 1
 """Raised when a checkpoint written by this code could not be read by older code."""
@@ -136,10 +136,10 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """
     try:
         refuse_pipe(folder / STATE_FILE)
-        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        state = read_json(folder / STATE_FILE)
         checksum, expected = state.pop("sha256", None), _checksum(state)
         version, num_updates, files = state.pop("format"), state.pop("step"), state.pop("files")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise DamagedError.of(folder, error) from error
     # Before the version, which may be what is damaged.
     if checksum is None and "commits" in state:  # commits are newer than checksums

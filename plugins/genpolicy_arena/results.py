@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy.facets import writer
-from genpolicy.files import full_disk_named, write_atomic
+from genpolicy.files import full_disk_named, read_json, write_atomic
 from genpolicy.folder_lock import FolderLock
 from genpolicy.game import Game, PlayedGame
 from genpolicy_arena.match import ENDINGS, GameResult, is_text, is_whole
@@ -179,9 +179,9 @@ class TournamentFolder:
         """Read what was played, and make store, lines and games file hold the same games."""
         for key, row in store.items(TABLE):
             try:
-                result = GameResult.from_dict(row)
+                result = _game_of(row, self.manifest["players"])
             except ValueError as error:
-                raise ValueError(f"{self.folder / JOURNAL_FILE}: damaged (game {key}: {error})") from error
+                raise self._damaged_game(key, error) from error
             self.results[result.number] = result
         lines = self._read_lines()
         self._line_of = {result.number: line for line, result, _ in lines}
@@ -196,6 +196,7 @@ class TournamentFolder:
         if self._cut_games_file(lines[-1][2] if lines else 0):
             for number, result in self.results.items():
                 if number not in known:
+                    self._require_legal(result)
                     self._write(result)
         else:
             self._rewrite()
@@ -249,7 +250,16 @@ class TournamentFolder:
                     raise ValueError(f"move {ply}, {text!r}, is illegal in {self.game.format(state)!r}")
                 state = self.game.play(state, move)
         except ValueError as error:
-            raise ValueError(f"{self.where(result.number)}: damaged ({error}); {_REMEDY}") from error
+            raise self._damaged_game(result.number, error) from error
+
+    def _damaged_game(self, number: int | str, error: ValueError) -> ValueError:
+        """The error about a game of a line or, named by the key of its entry, of the store."""
+        if isinstance(number, int) and (line := self._line_of.get(number)) is not None:
+            return ValueError(_damaged(self.path, line, error))
+        return ValueError(
+            f"{self.folder / JOURNAL_FILE}: damaged (game {number}: {error}); delete it, and the games that no line of "
+            f"{LINES} has are played again"
+        )
 
     def _write(self, result: GameResult) -> None:
         """Add a game to the games file, then to the lines."""
@@ -269,13 +279,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
         ValueError: it is damaged, or an entry has a value that no tournament has.
     """
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known = read_json(path)
         if not isinstance(known, dict):
             raise ValueError(f"must be a mapping, got {reprlib.repr(known)}")
         for key, (allowed, fits) in _ENTRIES.items():
             if key in known and not fits(known[key]):
                 raise ValueError(f"{key} must be {allowed}, got {reprlib.repr(known[key])}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(
             f"{path}: damaged ({error}); put the file back as it was, or play the tournament in a new folder"
         ) from error
@@ -306,13 +316,8 @@ def read_lines(path: Path, data: bytes, players: Container[str]) -> Iterator[tup
     for line, text in enumerate(data.splitlines(), 1):
         try:
             row = json.loads(text)
-            if not isinstance(row, dict):
-                raise ValueError(f"must be a mapping, got {reprlib.repr(row)}")
-            size = row.pop("games_file_bytes", None)
-            result = GameResult.from_dict(row)
-            for key in ("first", "second"):
-                if row[key] not in players:
-                    raise ValueError(f"{key} is {reprlib.repr(row[key])}, which {MANIFEST} does not list as a player")
+            size = row.pop("games_file_bytes", None) if isinstance(row, dict) else None
+            result = _game_of(row, players)
             if result.number in line_of:
                 raise ValueError(f"game {result.number + 1} has line {line_of[result.number]}, too")
             if size is not None and not is_whole(size, length + 1):
@@ -327,14 +332,26 @@ def read_lines(path: Path, data: bytes, players: Container[str]) -> Iterator[tup
         yield line, result, size
 
 
-_REMEDY = (
-    "remove the line and the games file beside it: the tournament's command writes the file anew and plays what is "
-    "missing"
-)
+def _game_of(row: Any, players: Container[str]) -> GameResult:
+    """The game that a line or an entry of the store holds.
+
+    Raises:
+        ValueError: it holds none, or one of other players.
+    """
+    if not isinstance(row, dict):
+        raise ValueError(f"must be a mapping, got {reprlib.repr(row)}")
+    result = GameResult.from_dict(row)
+    for key in ("first", "second"):
+        if row[key] not in players:
+            raise ValueError(f"{key} is {reprlib.repr(row[key])}, which {MANIFEST} does not list as a player")
+    return result
 
 
 def _damaged(path: Path, line: int, error: object) -> str:
-    return f"{path}:{line}: damaged ({error}); {_REMEDY}"
+    return (
+        f"{path}:{line}: damaged ({error}); remove the line and the games file beside it: the tournament's command "
+        "writes the file anew and plays what is missing"
+    )
 
 
 def _essence(result: GameResult) -> tuple[object, ...]:

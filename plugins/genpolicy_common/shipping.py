@@ -8,13 +8,14 @@ import os
 import re
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import unquote
 
-from genpolicy.files import full_disk_named
+from genpolicy.config import read_yaml
+from genpolicy.files import full_disk_named, sha256_of
 from genpolicy.shipped import policy_folder
 
 FOLDER = "folder"
@@ -73,7 +74,7 @@ def fetch(pipe: Connection, folders: Mapping[str, str]) -> dict[str, str]:
             places[name] = name
             continue
         kept = cache() / wanted
-        if checksum(str(kept)) != wanted:
+        if not _is_whole(kept):
             pipe.send((FOLDER, name))
             with full_disk_named(kept):
                 kept.parent.mkdir(parents=True, exist_ok=True)
@@ -83,11 +84,29 @@ def fetch(pipe: Connection, folders: Mapping[str, str]) -> dict[str, str]:
                     archive.extractall(whole, filter="data")
                 if checksum(str(whole)) != wanted:
                     raise ValueError(f"policy {name}: has changed since the command began; run the command again")
-                # At once, since other workers of this machine look there. Where one was faster, its folder stays.
-                with suppress(OSError):
-                    whole.rename(kept)
+                move_into_cache(whole, kept, _is_whole)
         places[name] = str(kept)
     return places
+
+
+def _is_whole(kept: Path) -> bool:
+    """Whether a policy in the cache, a folder named by its checksum, is there and undamaged."""
+    if checksum(str(kept)) != kept.name:
+        return False
+    wanted, weights = read_yaml(kept / "config.yaml").get("weights_sha256"), kept / "model.safetensors"
+    return wanted is None or (weights.is_file() and sha256_of(weights) == wanted)
+
+
+def move_into_cache(whole: Path, kept: Path, is_whole: Callable[[Path], bool]) -> None:
+    """Move a folder to its place in the cache, at once, since other workers of this machine look there.
+
+    Where one was faster, its folder stays; a damaged one goes to the folder that ``whole`` was in.
+    """
+    if kept.exists() and not is_whole(kept):
+        with suppress(OSError):
+            kept.rename(whole.with_name("damaged"))
+    with suppress(OSError):
+        whole.rename(kept)
 
 
 def replaced(spelling: str, places: Mapping[str, str]) -> str:

@@ -207,7 +207,10 @@ class Store:
         for found, data, crc32 in rows:
             if not isinstance(data, str | bytes) or _crc32(table, found, data) != crc32:
                 raise self._damaged(f"the checksum of {table} {found!r} is wrong")
-            yield found, data if isinstance(data, bytes) else json.loads(data)
+            try:
+                yield found, data if isinstance(data, bytes) else json.loads(data)
+            except (ValueError, RecursionError) as error:
+                raise self._damaged(f"{table} {found!r}: {error}") from error
 
     def _sync(self) -> None:
         """Write the log back into the file, which waits for the disk, once in ``SYNC_S``."""

@@ -31,7 +31,7 @@ from genpolicy.training.checkpoint import newest
 from genpolicy.training.config import RunConfig
 from genpolicy.training.run import CHECKPOINTS
 from genpolicy_common.cluster import Cluster, Crew, Lost, Worker
-from genpolicy_common.shipping import cache, fetch, folders_of, replaced
+from genpolicy_common.shipping import cache, fetch, folders_of, move_into_cache, replaced
 from genpolicy_experiments import stored, worker
 from genpolicy_experiments.runner import Job, Runner
 
@@ -259,9 +259,10 @@ def _replaced(value: Any, places: Mapping[str, str]) -> Any:
 def _dataset(pipe: Connection, name: str, wanted: str) -> str:
     """Where this machine has a data set; one that it lacks is fetched, and kept under its checksum."""
     kept = cache("data") / wanted
-    for place in (name, str(kept)):
-        if _has(place, wanted):
-            return place
+    if _has(name, wanted):
+        return name
+    if _is_whole(kept):
+        return str(kept)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with full_disk_named(kept), tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
         whole = Path(scratch) / "data"
@@ -269,9 +270,15 @@ def _dataset(pipe: Connection, name: str, wanted: str) -> str:
         for file in pipe.recv():
             _fetch(pipe, name, file, whole / file)
         stored.require_version(name, wanted, actual=Dataset.open(whole).checksum)
-        with suppress(OSError):  # another worker of this machine was faster
-            whole.rename(kept)
+        move_into_cache(whole, kept, _is_whole)
     return str(kept)
+
+
+def _is_whole(kept: Path) -> bool:
+    """Whether a data set in the cache, a folder named by its checksum, is there and undamaged."""
+    with suppress(DatasetError, OSError):
+        return Dataset.open(kept).checksum == kept.name
+    return False
 
 
 def _has(name: str, wanted: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import numpy as np
 
 from genpolicy.data.records import Dataset, DatasetInfo
 from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.files import read_json
 from genpolicy.shipped import data_folder
 
 RUN, JOB, LOG, FAILED, TRAINED = "run", "job.json", "log.txt", "failed.json", "trained.json"
@@ -35,7 +35,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
     """
     try:
-        mapping = json.loads(path.read_text(encoding="utf-8"))
+        mapping = read_json(path)
     except ValueError as error:
         what = "empty" if not path.stat().st_size else str(error)
         raise DamagedError(f"{path}: damaged ({what})") from error

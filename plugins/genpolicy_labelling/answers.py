@@ -87,14 +87,9 @@ class Answers:
                     line = yield state
                     self._keep(unit, index, question, self._to_json(mark, line))
                     self._give_up_if_useless(line)
-                elif kept["position"] != mark:
-                    raise DatasetError(
-                        f"{self._writer.folder / JOURNAL_FILE}: the answer to question {question} of task {index} in "
-                        f"unit {unit} is to another position, so this was begun with other code or data; choose a new "
-                        "folder"
-                    )
                 else:
-                    line = self._from_json(kept)
+                    which = f"the answer to question {question} of task {index} in unit {unit}"
+                    line = self._from_json(kept, mark, f"{self._writer.folder / JOURNAL_FILE}: {which}")
                     self._any_label = self._any_label or line.error is None
                 state = task.send(line)
                 question += 1
@@ -141,14 +136,25 @@ class Answers:
             **({} if line.value is None else {"value": line.value}),
         }
 
-    def _from_json(self, kept: dict[str, Any]) -> Line:
+    def _from_json(self, kept: Any, mark: str, which: str) -> Line:
         index = self._game.moves.index
-        return Line(
-            moves=tuple(map(index, kept["line"].split())),
-            scores=tuple(kept["scores"]),
-            ended=kept["ended"],
-            move_values={index(move): score for move, score in kept["move_values"].items()},
-            error=kept["error"],
-            policy={index(move): share for move, share in kept.get("policy", {}).items()},
-            value=kept.get("value"),
-        )
+        try:
+            position, value = kept["position"], kept.get("value")
+            line = Line(
+                moves=tuple(map(index, kept["line"].split())),
+                scores=tuple(kept["scores"]),
+                ended=bool(kept["ended"]),
+                move_values={index(move): str(score) for move, score in kept["move_values"].items()},
+                error=kept["error"],
+                policy={index(move): float(share) for move, share in kept.get("policy", {}).items()},
+                value=None if value is None else float(value),
+            )
+            if not all(text is None or isinstance(text, str) for text in (*line.scores, line.error)):
+                raise TypeError("scores and error must be texts or null")
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise DatasetError(f"{which} cannot be read ({error}); delete it to have its work done again") from error
+        if position != mark:
+            raise DatasetError(
+                f"{which} is to another position, so this was begun with other code or data; choose a new folder"
+            )
+        return line

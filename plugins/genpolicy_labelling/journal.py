@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from genpolicy.data.records import Record
+import pyarrow as pa
+
+from genpolicy.data.records import SCHEMA, Record
 from genpolicy.errors import DatasetError
 from genpolicy_common.store import Store, remove_store
 
@@ -178,16 +180,25 @@ class Journal:
                     stale.append(key)
                     continue
                 rows = [Record.from_row(row).to_row() for row in value["rows"]]
-                self.units[int(key)] = Unit(rows, dict(value["tallies"]))
-            except (ValueError, KeyError, TypeError) as error:
-                raise DatasetError(f"{self._store.path}: unit {key} cannot be read ({error})") from error
+                pa.Table.from_pylist(rows, schema=SCHEMA)  # else a shard could not be written of them
+                self.units[int(key)] = Unit(rows, {name: int(count) for name, count in value["tallies"].items()})
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+                raise self._unreadable(f"unit {key}", error) from error
         self._store.delete(UNITS, stale)
         for key, answer in self._store.items(ANSWERS):
-            unit, task, question = map(int, key.split())
+            try:
+                unit, task, question = map(int, key.split())
+            except ValueError as error:
+                raise self._unreadable(f"answer {key}", error) from error
             if unit < num_in_shards or unit in self.units:
                 self._old_answers.append(key)
             else:
                 self._answers.setdefault(unit, {})[task, question] = answer
+
+    def _unreadable(self, what: str, error: Exception) -> DatasetError:
+        assert self._store is not None
+        way_out = "delete it to have its work done again"
+        return DatasetError(f"{self._store.path}: {what} cannot be read ({error}); {way_out}")
 
 
 def is_empty(folder: Path) -> bool:
@@ -218,6 +229,8 @@ _HEAD, _TAIL = len(b'{"crc32":"01234567","entry":'), len(b"}\n")
 
 def _old_entries(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Number of the line, from 1, and entry; a last line that a kill tore is passed over."""
+    if path.is_fifo():
+        raise DatasetError(f"{path}: is a pipe, and nothing may be waiting at its other end; delete it")
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             text = line[_HEAD:-_TAIL]

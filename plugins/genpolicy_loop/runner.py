@@ -29,7 +29,7 @@ from genpolicy import cli
 from genpolicy.config import read_yaml, to_yaml
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, DatasetError
-from genpolicy.files import write_atomic
+from genpolicy.files import read_json, write_atomic
 from genpolicy.folder_lock import FolderLock
 from genpolicy.registry import load_game
 from genpolicy_loop.config import LoopConfig, training_settings
@@ -91,7 +91,7 @@ class Loop:
         """
         path = self.folder(generation) / f"{name}{DONE}"
         try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
+            facts = read_json(path)
             if not isinstance(facts, dict):
                 raise ValueError(f"it holds {facts!r:.40} instead of a mapping")
         except FileNotFoundError:
@@ -186,7 +186,7 @@ class Loop:
         path = self.out / LOOP_FILE
         if path.exists():
             try:
-                begun = dict(json.loads(path.read_text(encoding="utf-8")))
+                begun = dict(read_json(path))
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"{path}: damaged ({error}); name another folder in out") from error
             for key in {**begun, **settings}:
@@ -264,7 +264,7 @@ class Loop:
 
     def _verdict(self, generation: int) -> dict[str, Any]:
         """Accepted by the test, or by at least half the points where it came to no end."""
-        figures = json.loads((self.folder(generation) / "gate.json").read_text(encoding="utf-8"))
+        figures = read_json(self.folder(generation) / "gate.json")
         verdict, counts = figures["sprt"]["verdict"], figures["sprt"]["counts"]
         score = sum(i * count for i, count in enumerate(counts)) / max(1, (len(counts) - 1) * sum(counts))
         return {

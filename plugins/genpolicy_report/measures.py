@@ -16,6 +16,7 @@ from typing import Any
 
 import genpolicy
 from genpolicy.errors import EngineError
+from genpolicy.files import read_json
 from genpolicy.machine import commit
 from genpolicy.policies.base import Policy
 from genpolicy_arena.match import GameResult
@@ -87,7 +88,7 @@ class PartStore:
         if not path.is_file():
             return None
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
+            kept = read_json(path)
             return {"figures": kept["figures"], "made": kept["made"]}
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: damaged ({error}); delete it to measure it again") from error

@@ -180,6 +180,28 @@ def test_a_policy_travels_by_its_checksum(tmp_path: Path, monkeypatch: pytest.Mo
         fetch(theirs, {str(folder): "0" * 64})
 
 
+@pytest.mark.parametrize("damage", ["config.yaml", "model.safetensors", "no model.safetensors", "no config.yaml"])
+def test_a_damaged_policy_in_the_cache_is_fetched_anew(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(bytes(1000))
+    (folder / "config.yaml").write_text(f"kind: none\nweights_sha256: {hashlib.sha256(bytes(1000)).hexdigest()}\n")
+    folders, archive = folders_of([str(folder)]), packed(str(folder))
+    folder.rename(tmp_path / "away")
+    ours, theirs = Pipe()
+    ours.send(archive)
+    kept = Path(fetch(theirs, folders)[str(folder)])
+    name = damage.removeprefix("no ")
+    (kept / name).unlink() if name != damage else (kept / name).write_bytes(b"kind: other\n")
+    ours.send(archive)
+    assert fetch(theirs, folders) == {str(folder): str(kept)}
+    assert (kept / name).read_bytes() == (tmp_path / "away" / name).read_bytes()
+    assert [each.name for each in kept.parent.iterdir()] == [kept.name]
+
+
 def _no_space(*arguments: Any, **more: Any) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -206,7 +228,7 @@ def test_a_policy_in_the_cache_is_whole_whenever_another_worker_looks(
     folder = tmp_path / "runs"
     folder.mkdir()
     for name in ("a.bin", "config.yaml", "model.safetensors"):
-        (folder / name).write_bytes(name.encode() * 100)
+        (folder / name).write_text(f"{name}: {name}\n")
     folders, archive = folders_of([str(folder)]), packed(str(folder))
     folder.rename(tmp_path / "away")
     (wanted,) = folders.values()

@@ -237,6 +237,17 @@ def test_a_cut_file_is_named_with_the_way_out(tmp_path: Path, cut: int) -> None:
         open_store(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000], ids=["empty", "cut", "deep"])
+def test_an_entry_that_is_not_json_is_named_though_its_checksum_is_right(text: str, tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.put("t", "a", 1)
+    database = sqlite3.connect(tmp_path / "s.sqlite")
+    with contextlib.closing(database), database:
+        database.execute("UPDATE entries SET value = ?, crc32 = ?", (text, stores._crc32("t", "a", text)))
+    with open_store(tmp_path) as store, pytest.raises(StoreError, match=r"s\.sqlite: damaged \(t 'a': .*delete it"):
+        store.get("t", "a")
+
+
 def test_a_torn_log_keeps_what_was_before_the_tear(tmp_path: Path) -> None:
     """A power cut may leave the end of the log torn or full of zeros."""
     (tmp_path / "cut").mkdir()

@@ -61,7 +61,10 @@ def test_a_damaged_cache_is_built_again(game: Game[Any], tmp_path: Path, damage:
     assert json.loads((folder / "meta.json").read_text())["arrays"]["tokens"]["shape"][1] == layout.length
 
 
-@pytest.mark.parametrize("damage", [('"<i2"', '">i2"'), ('"|i1"', '"|u1"'), ("175\n", "174\n"), ('"crc32"', '"crc33"')])
+DAMAGES = [('"<i2"', '">i2"'), ('"|i1"', '"|u1"'), ("175\n", "174\n"), ('"crc32"', '"crc33"'), ("{", "[" * 20_000)]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=["order", "type", "shape", "key", "deep"])
 def test_a_cache_whose_description_is_damaged_is_built_again(
     game: Game[Any], tmp_path: Path, damage: tuple[str, str]
 ) -> None:

@@ -20,8 +20,9 @@ from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult
 from genpolicy_arena.ratings import FitOptions
 from genpolicy_arena.ratings_command import read_games
-from genpolicy_arena.results import LINES, MANIFEST
+from genpolicy_arena.results import LINES, MANIFEST, PURPOSE, TABLE
 from genpolicy_arena.tournament import run_tournament
+from genpolicy_common.store import Store
 from tests.evaluation.tournament_games import FOUR, TTT, config
 from tests.fuzz.malicious_folders import good_policy
 from tests.small_datasets import CONNECT
@@ -281,7 +282,10 @@ def test_illegal_moves_are_named_before_the_games_file_is_written(moves: Any, cu
         resume(cup)
 
 
-def test_a_line_that_disagrees_with_the_store_is_named(tmp_path: Path) -> None:
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """A tournament that ended early after five games."""
+
     class Stopped(Exception):
         pass
 
@@ -291,10 +295,40 @@ def test_a_line_that_disagrees_with_the_store_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(Stopped):
         run_tournament(config(rounds=2), FOUR, tmp_path, progress=stop)
-    row = json.loads((tmp_path / LINES).read_bytes().splitlines()[1])
-    change_line(tmp_path, 2, result=-1.0 if row["result"] != -1 else 1.0)
+    return tmp_path
+
+
+def test_a_line_that_disagrees_with_the_store_is_named(begun: Path) -> None:
+    row = json.loads((begun / LINES).read_bytes().splitlines()[1])
+    change_line(begun, 2, result=-1.0 if row["result"] != -1 else 1.0)
     with pytest.raises(ValueError, match=r"games\.jsonl:2: damaged .another game or result than in journal\.sqlite"):
-        resume(tmp_path)
+        resume(begun)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda row: None, "must be a mapping, got None"),
+        (lambda row: [row], "must be a mapping, got "),
+        (lambda row: {**row, "first": "nobody"}, "first is 'nobody', which tournament.json does not list as a player"),
+        (lambda row: {**row, "moves": [*row["moves"], "nonsense"]}, "'nonsense' is not a move"),
+        (lambda row: {**row, "moves": [*row["moves"], *row["moves"]]}, "is illegal in"),
+    ],
+    ids=["nothing", "list", "player", "no move", "illegal move"],
+)
+def test_a_damaged_game_of_the_store_is_named(change: Any, message: str, begun: Path) -> None:
+    """The last game that was kept has no line yet, as after a kill."""
+    lines = (begun / LINES).read_bytes().splitlines(keepends=True)
+    last = str(json.loads(lines[-1])["number"])
+    (begun / LINES).write_bytes(b"".join(lines[:-1]))
+    with Store(begun / "journal.sqlite", PURPOSE) as store:
+        store.put(TABLE, last, change(store.get(TABLE, last)))
+    with pytest.raises(ValueError, match=r"journal\.sqlite: damaged \(game \d+: .*; delete it, and") as caught:
+        resume(begun)
+    assert message in str(caught.value)
+    (begun / "journal.sqlite").unlink()
+    resume(begun)
+    assert len((begun / LINES).read_bytes().splitlines()) == 12
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from genpolicy import registry
 from genpolicy.cli import main
+from genpolicy.data.records import Dataset
 from genpolicy.files import disk_full
 from genpolicy_experiments import on_cluster, stored, worker
 from tests import warm
@@ -128,6 +130,42 @@ def test_runs_on_workers_that_see_nothing_are_sent_and_come_back(
     (data,) = (tmp_path / "cache" / "genpolicy" / "data").iterdir()
     assert data.name == stored.trained_on(next((out / "runs").iterdir()))
     assert not list((tmp_path / "cache" / "genpolicy" / "runs").iterdir())
+
+
+@pytest.mark.parametrize("damage", ["a shard lost", "a shard cut", "dataset.yaml lost"])
+def test_a_damaged_data_set_in_the_cache_is_fetched_anew(
+    damage: str, here: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere(monkeypatch, tmp_path / "cache")
+    name, pipe = str(here[0].parent / "data"), Served()
+    wanted = Dataset.open(name).checksum
+    kept = Path(on_cluster._dataset(cast(Connection, pipe), name, wanted))
+    shard = next(kept.glob("*.parquet"))
+    lost = shard if "lost" in damage and "shard" in damage else kept / "dataset.yaml"
+    shard.write_bytes(shard.read_bytes()[:-9]) if "cut" in damage else lost.unlink()
+    assert on_cluster._dataset(cast(Connection, pipe), name, wanted) == str(kept)
+    assert Dataset.open(kept).checksum == wanted
+    assert [each.name for each in kept.parent.iterdir()] == [kept.name]
+    asked = len(pipe.asked)
+    assert on_cluster._dataset(cast(Connection, pipe), name, wanted) == str(kept)
+    assert len(pipe.asked) == asked
+
+
+class Served:
+    """The pipe of a worker to a command that sends what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def send(self, question: Any) -> None:
+        self.asked.append(question)
+
+    def recv(self) -> Any:
+        kind, folder, *rest = self.asked[-1]
+        if kind == on_cluster.LIST:
+            return on_cluster._data_files(folder)
+        name, offset = rest
+        return (Path(folder) / name).read_bytes()[offset:][: on_cluster.CHUNK_BYTES]
 
 
 @pytest.mark.thorough

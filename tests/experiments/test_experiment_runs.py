@@ -180,6 +180,7 @@ HARM: dict[str, Callable[[bytes], bytes]] = {
     "cut off": lambda whole: whole[:100],
     "empty": lambda whole: b"",
     "list": lambda whole: b"[]",
+    "deep": lambda whole: b"[" * 100_000,
 }
 
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from genpolicy import load_policy
+from genpolicy import cli, load_policy
 from genpolicy.config import read_yaml
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.yaml_text import check_yaml
 from tests.fuzz.malicious_folders import CANARY, bombs, good_policy, peak_mb
+from tests.small_datasets import CONNECT
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures memory by Linux")
 DECLARED = {"CheckpointError", "RegistryError", "ConfigError"}
@@ -101,6 +102,20 @@ def test_what_would_fill_the_memory_is_refused_before_it_is_made(
     with pytest.raises(CheckpointError, match=said):
         load_policy(folder)
     assert peak_mb() - before < MAX_GROWTH_MB
+
+
+@pytest.mark.parametrize("game", ["[]", "{}", "[connect]", "1"])
+@pytest.mark.parametrize("spelling", ["{}", "mcts:{}?simulations=2", "mix:{},random"])
+def test_a_game_that_is_no_text_is_refused_wherever_the_folder_is_named(
+    spelling: str, game: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = good_policy(tmp_path / "good")
+    config = folder / "config.yaml"
+    config.write_text(re.sub(r"(?m)^game: .*", f"game: {game}", config.read_text()))
+    words = ["tournament", "--game", CONNECT, "--rounds", "1", "--workers", "1", "--out", str(tmp_path / "out")]
+    assert cli.main([*words, "--policy", spelling.format(folder), "random"]) == 2
+    assert "config.yaml: game must be a text" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_long_file_does_not_allow_a_large_network(tmp_path: Path) -> None:

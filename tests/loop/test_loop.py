@@ -305,7 +305,7 @@ def test_a_folder_of_another_loop_or_of_something_else_is_refused(
     assert learner.read_text() == written
     loop_of(tmp_path)._begin()
     begun = (loop.out / "loop.json").read_text()
-    for damaged in ("{", "3", "[1]"):
+    for damaged in ("{", "3", "[1]", "[" * 100_000):
         (loop.out / "loop.json").write_text(damaged)
         with pytest.raises(ConfigError, match=r"loop\.json: damaged .*; name another folder in out"):
             loop_of(tmp_path)._begin()
@@ -317,7 +317,7 @@ def test_a_folder_of_another_loop_or_of_something_else_is_refused(
     with pytest.raises(ValueError, match=r"out must be a path without '\?'"):
         loop_of(tmp_path, out="runs/what?")
     finish(loop, 1, "games")
-    for damaged in ("{", "[]"):
+    for damaged in ("{", "[]", "[" * 100_000):
         (loop.folder(1) / "games.done").write_text(damaged)
         with pytest.raises(ConfigError, match=r"games\.done: damaged"):
             loop.done(1, "games")

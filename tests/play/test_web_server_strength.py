@@ -65,6 +65,7 @@ def test_the_ratings_of_games_from_a_file_are_read_too(tournament: Path) -> None
     ("content", "message"),
     [
         (None, "No such file"),
+        pytest.param("[" * 100_000, "holds no ratings", id="deep"),
         ("[]", "holds no ratings; genpolicy tournament --json FILE"),
         ('{"game": "chess"}', "holds no ratings"),
         ('{"game": "chess", "ratings": {"players": [{"name": "you"}]}}', "holds no ratings"),

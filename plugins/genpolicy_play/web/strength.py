@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from genpolicy import registry
+from genpolicy.files import read_json
 from genpolicy_evaluation.players import names_of
 
 FIGURES = ("elo", "low", "high", "games")
@@ -26,7 +26,7 @@ class Ratings:
 
     def __init__(self, path: Path) -> None:
         try:
-            figures = json.loads(path.read_text(encoding="utf-8"))
+            figures = read_json(path)
             game = figures.get("tournament", figures)["game"]
             self._players: Mapping[str, Mapping[str, Any]] = {
                 row["name"]: {name: row[name] for name in FIGURES} for row in figures["ratings"]["players"]
