@@ -54,7 +54,7 @@ def full_disk_named(path: Path) -> Iterator[None]:
 
 def disk_full(path: Path, number: int = errno.ENOSPC) -> DiskFullError:
     """The error of a full disk, with the way out."""
-    text = "no space left on the disk; finished records are safe: free some space and run the same command again"
+    text = "no space left on the disk; what was saved is safe: free some space and run the same command again"
     return DiskFullError(number, text, str(path))
 
 
