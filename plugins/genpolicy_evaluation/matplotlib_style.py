@@ -38,17 +38,23 @@ def check_plot_files(paths: Sequence[Path]) -> None:
     """See, before hours of measuring, that the files can be drawn.
 
     Raises:
-        ConfigError: matplotlib is not installed or does not write such a file, or the folder is not there.
+        ConfigError: matplotlib is not installed or does not write such a file here, or the folder is not there.
     """
     if not paths:
         return
-    kinds = load_pyplot().figure().canvas.get_supported_filetypes()
-    load_pyplot().close("all")
+    figure = load_pyplot().figure()
+    load_pyplot().close(figure)
+    figure.text(0, 0, "a")
+    kinds = figure.canvas.get_supported_filetypes()
     for path in paths:
         if not path.parent.is_dir():
             raise ConfigError(f"{path}: no folder {path.parent}; make it first, or name another file")
         if path.suffix.lower().removeprefix(".") not in kinds:
             raise ConfigError(f"{path}: not a picture; its name must end in one of .{', .'.join(sorted(kinds))}")
+        try:
+            _drawn(figure, path)
+        except (OSError, RuntimeError) as error:  # some kinds need a program, such as LaTeX
+            raise ConfigError(f"{path}: cannot be drawn ({error}); name another kind of file") from error
 
 
 def save_figure(figure: Any, paths: Sequence[Path]) -> None:
@@ -59,11 +65,15 @@ def save_figure(figure: Any, paths: Sequence[Path]) -> None:
     """
     try:
         for path in paths:
-            drawn = io.BytesIO()
-            figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150)
-            write_atomic(path, drawn.getvalue())
+            write_atomic(path, _drawn(figure, path))
     finally:
         load_pyplot().close(figure)
+
+
+def _drawn(figure: Any, path: Path) -> bytes:
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150)
+    return drawn.getvalue()
 
 
 def draw_shares(axis: Any, x: Sequence[float], shares: Sequence[Share], **style: Any) -> None:

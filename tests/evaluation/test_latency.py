@@ -183,6 +183,16 @@ def test_sweeps_are_read_and_wrong_ones_named() -> None:
         read_sweeps(["a=1", "a=2"])
 
 
+def test_a_kind_of_picture_that_lacks_a_program_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """matplotlib lists .pgf among its kinds wherever it runs, and asks LaTeX how wide texts are."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"x\.pgf: cannot be drawn .*not found.* name another kind of file"):
+        check_plot_files([tmp_path / "x.png", tmp_path / "x.pgf"])
+
+
 def test_missing_matplotlib_and_unknown_pictures_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"x\.txt.*\.png"):
         check_plot_files([tmp_path / "x.txt"])
