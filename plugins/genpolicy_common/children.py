@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -19,8 +20,10 @@ def follow_parent(parent: int, is_wanted: Callable[[], bool] = lambda: True) -> 
         is_wanted: Whether its work is still wanted, by other signs.
     """
 
+    started_by = multiprocessing.parent_process()  # Windows keeps the id of a parent that has ended
+
     def watch() -> None:
-        while os.getppid() == parent and is_wanted():
+        while os.getppid() == parent and (started_by is None or started_by.is_alive()) and is_wanted():
             time.sleep(1.0)
         os.kill(os.getpid(), signal.SIGTERM)
 
