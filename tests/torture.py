@@ -69,11 +69,22 @@ class Log:
             print(f"{kind}: {text}", file=sys.stderr, flush=True)
 
     def markdown(self) -> str:
-        """The table."""
+        """The table: commands by fault, then all other kinds; "-" where a command is not tried with a fault."""
         failed = Counter(failure["kind"] for failure in self.failures)
-        lines = [f"| {kind} | {count:,} | {failed[kind]} |" for kind, count in sorted(self.trials.items())]
-        total = f"| all | {self.trials.total():,} | {len(self.failures)} |"
-        return "\n".join(["| kind | trials | failures |", "|---|---|---|", *lines, total])
+        commands = sorted({kind.split(", ")[0] for kind in self.trials if ", " in kind})
+        lines = [_row("trials", *FAULTS, "failures"), _row(*["---"] * (len(FAULTS) + 2))] if commands else []
+        for command in commands:
+            kinds = [f"{command}, {fault}" for fault in FAULTS]
+            counts = (f"{self.trials[kind]:,}" if kind in self.trials else "-" for kind in kinds)
+            lines.append(_row(command, *counts, sum(failed[kind] for kind in kinds)))
+        lines += ["", _row("kind", "trials", "failures"), _row(*["---"] * 3)]
+        others = sorted(kind for kind in self.trials if ", " not in kind)
+        lines += [_row(kind, f"{self.trials[kind]:,}", failed[kind]) for kind in others]
+        return "\n".join([*lines, _row("all", f"{self.trials.total():,}", len(self.failures))])
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _disturb(bench: Bench, work: Work, points: Iterator[tuple[str, int]], log: Log, until: float) -> None:
