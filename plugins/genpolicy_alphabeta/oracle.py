@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.synchronize import Event
 from pickle import PicklingError
 from typing import Any
 
@@ -87,11 +88,13 @@ class AlphaBetaOracle(Oracle):
             return [self._label(state, horizon, move_values) for state in states]
         if self._pool is None:
             # Fresh interpreters: a fork of one in which torch runs threads may never come to itself.
+            context = multiprocessing.get_context("spawn")
+            self._closed = context.Event()
             self._pool = ProcessPoolExecutor(
                 self._processes,
-                mp_context=multiprocessing.get_context("spawn"),
+                mp_context=context,
                 initializer=_begin_worker,
-                initargs=(os.getpid(), self.game.spec, self.options),
+                initargs=(os.getpid(), self._closed, self.game.spec, self.options),
             )
         more = [horizon] * len(states), [move_values] * len(states)
         try:
@@ -106,8 +109,9 @@ class AlphaBetaOracle(Oracle):
             ) from error
 
     def close(self) -> None:
-        """End the worker processes; safe to call twice."""
+        """End the worker processes, within a second or so also those that search; safe to call twice."""
         if self._pool is not None:
+            self._closed.set()
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
@@ -138,11 +142,11 @@ class AlphaBetaOracle(Oracle):
 _worker: AlphaBetaOracle | None = None
 
 
-def _begin_worker(parent: int, spec: str, options: dict[str, Any]) -> None:
+def _begin_worker(parent: int, closed: Event, spec: str, options: dict[str, Any]) -> None:
     global _worker
     from genpolicy.registry import load_game
 
-    follow_parent(parent)
+    follow_parent(parent, lambda: not closed.is_set())
     _worker = AlphaBetaOracle(load_game(spec), **options)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import genpolicy
 from genpolicy.cli import main
 from genpolicy.data.oracle import make_oracle
 from genpolicy.data.records import Dataset
+from genpolicy.errors import EngineError
 from genpolicy.testing import check_policy
 from genpolicy.values import score_to_value
 from genpolicy_alphabeta.policy import AlphaBetaPolicy
@@ -101,6 +105,27 @@ def test_worker_processes_do_not_get_ctrl_c() -> None:
         masked = oracle._pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, ()).result()  # type: ignore[attr-defined]
     assert signal.SIGINT in masked
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_closing_does_not_wait_for_a_search() -> None:
+    """As Ctrl-C does; the position would be searched for longer than a test may take."""
+    oracle = make_oracle("alphabeta?nodes=1e9&depth=60&processes=2", genpolicy.load_game("chess"))
+    ended: list[BaseException] = []
+
+    def label() -> None:
+        try:
+            oracle.analyse([oracle.game.parse()] * 2, 2)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=label)
+    thread.start()
+    while not multiprocessing.active_children():
+        time.sleep(0.05)
+    oracle.close()
+    thread.join()
+    assert [type(error) for error in ended] == [EngineError]
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize(
