@@ -24,6 +24,7 @@ from genpolicy_evaluation.latency import LatencyPoint, latency_report, limited_t
 from genpolicy_evaluation.latency_command import read_sweeps
 from genpolicy_evaluation.latency_plot import series_of
 from genpolicy_evaluation.matplotlib_style import check_plot_files, load_pyplot, save_figure
+from tests.pictures import kill_half_way
 from tests.small_datasets import CONNECT, solved_connect
 
 
@@ -52,18 +53,13 @@ class Sleeper(Policy):
 def test_a_kill_while_a_picture_is_written_leaves_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figures, path = pytest.importorskip("matplotlib.figure"), tmp_path / "x.png"
-    pyplot = load_pyplot()
+    pytest.importorskip("matplotlib")
+    pyplot, path = load_pyplot(), tmp_path / "x.png"
     save_figure(pyplot.figure(), [path])
     before = path.read_bytes()
     assert before.startswith(b"\x89PNG")
 
-    def killed(figure: Any, target: Any, **options: Any) -> None:
-        if isinstance(target, Path):
-            target.write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(figures.Figure, "savefig", killed)
+    kill_half_way(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         save_figure(pyplot.figure(), [path])
     assert path.read_bytes() == before

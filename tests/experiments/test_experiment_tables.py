@@ -16,6 +16,7 @@ from genpolicy.errors import ConfigError
 from genpolicy_experiments import tables
 from genpolicy_experiments.description import Experiment
 from genpolicy_experiments.runner import Result
+from tests.pictures import kill_half_way
 
 DRAWS = np.random.default_rng(0)
 GOOD = [(DRAWS.random(300) < 0.9).astype(float) for _ in range(3)]
@@ -188,19 +189,14 @@ def test_random_level_and_several_shares_are_drawn(tmp_path: Path) -> None:
 
 
 def test_a_kill_while_a_plot_is_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    figures = pytest.importorskip("matplotlib.figure")
+    pytest.importorskip("matplotlib")
     from genpolicy_experiments import plots
 
     experiment = experiment_of(tmp_path, plots=[{"x": "way"}])
     rows = tables.rows_of(experiment, results_of(experiment, tmp_path))
     before = {path: path.read_bytes() for path in plots.draw(experiment, rows, tmp_path)}
 
-    def killed(figure: Any, target: Any, **options: Any) -> None:
-        if isinstance(target, Path):
-            target.write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(figures.Figure, "savefig", killed)
+    kill_half_way(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         plots.draw(experiment, rows, tmp_path)
     assert {path: path.read_bytes() for path in before} == before
