@@ -272,7 +272,7 @@ def self_play(
     chance = random.Random(f"chance|{seed}")
     while (ending := ending_of(game, state)) is None:
         if len(moves) >= max_plies:
-            return moves, Ending(None, f"stopped after {max_plies} plies")
+            return moves, Ending(None, "stopped at the limit")
         if game.chance(state) is not None:
             moves.append(drawn(game, state, chance))
             state = game.play(state, moves[-1])
