@@ -157,8 +157,8 @@ class ShogiGame(Game[ShogiState]):
         return min(str(state.keys[-1]), str(states.flipped_key(state.keys[-1])))
 
     def history(self, state: ShogiState) -> tuple[str, tuple[int, ...]]:
-        """SFEN of the first position known and the ids of the moves since."""
-        return states.text_of_key(state.keys[0]), state.moves
+        """SFEN of the first position known, with its move number, and the ids of the moves since."""
+        return states.text_of_key(state.keys[0], state.start_number), state.moves
 
     @property
     def symmetries(self) -> tuple[Symmetry, ...]:

@@ -127,8 +127,8 @@ def _problem_of_board(board: str) -> str:
     raise AssertionError(board)
 
 
-def write(pieces: bytes, hands: bytes, side: int) -> str:
-    """The SFEN of a position, with move number 1 (see ``genpolicy_shogi.state``)."""
+def write(pieces: bytes, hands: bytes, side: int, number: int = 1) -> str:
+    """The SFEN of a position, with move number 1 where none is given (see ``genpolicy_shogi.state``)."""
     ranks = []
     for rank in range(9):
         text, empty = "", 0
@@ -145,7 +145,7 @@ def write(pieces: bytes, hands: bytes, side: int) -> str:
             count = hands[7 * colour + HAND_LETTERS.index(letter)]
             if count:
                 held += (str(count) if count > 1 else "") + (letter.lower() if colour else letter)
-    return f"{'/'.join(ranks)} {'bw'[side]} {held or '-'} 1"
+    return f"{'/'.join(ranks)} {'bw'[side]} {held or '-'} {number}"
 
 
 def illegality(pieces: bytes, hands: bytes) -> str | None:

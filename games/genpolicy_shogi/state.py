@@ -107,9 +107,9 @@ def text_of(state: ShogiState) -> str:
     return str(state.board.sfen().rpartition(" ")[0]) + " 1"
 
 
-def text_of_key(key: bytes) -> str:
-    """The SFEN of a position's key, with move number 1."""
-    return sfen.write(key[:HANDS_AT], key[HANDS_AT:SIDE_AT], key[SIDE_AT])
+def text_of_key(key: bytes, number: int = 1) -> str:
+    """The SFEN of a position's key, with a move number."""
+    return sfen.write(key[:HANDS_AT], key[HANDS_AT:SIDE_AT], key[SIDE_AT], number)
 
 
 def new_state(pieces: bytes, hands: bytes, side: int, number: int = 1, text: str | None = None) -> ShogiState:

@@ -110,8 +110,8 @@ class TreeThinker:
         number = max(1, int(span / self._simulation_s))
         if remaining is not None and number < leaves and remaining > 2 * leaves * self._simulation_s:
             return leaves  # slow networks gain most by a full batch, and there is time for one
-        if limits.nodes is not None:
-            number = leaves  # a limit in nodes means the same on every machine
+        if limits.nodes is not None or limits.depth is not None:
+            number = leaves  # these limits mean the same on every machine
         elif not limits.is_timed and not limits.is_endless:
             number = max(number, leaves)
         return max(leaves if number >= leaves else 1, number // leaves * leaves)

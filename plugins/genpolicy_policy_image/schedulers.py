@@ -35,9 +35,12 @@ def sampling_scheduler(config: ImageConfig, name: str, num_steps: int, *, matche
     }
     if matched:
         options |= {**_SCHEDULES[config.schedule], "timestep_spacing": "trailing"}
-    if name == "dpmsolver++":
-        # The last step goes to the estimate itself, as the other two do.
-        scheduler = DPMSolverMultistepScheduler(**options, algorithm_type="dpmsolver++", final_sigmas_type="zero")
+    if name == "dpmsolver++" or (name == "ddim" and matched):
+        # DDIM is DPM-Solver++ of first order (Lu et al. 2022, arXiv:2211.01095). diffusers' own steps back by
+        # num_timesteps // num_steps wherever the next trailing timestep lies, and so to another noise than it is told.
+        options |= {"solver_order": 1 if name == "ddim" else 2, "algorithm_type": "dpmsolver++"}
+        # The last step goes to the estimate itself, as that of DDPM does.
+        scheduler = DPMSolverMultistepScheduler(**options, final_sigmas_type="zero")
     else:
         kind = DDPMScheduler if name == "ddpm" else DDIMScheduler
         scheduler = kind(**options, clip_sample=not matched)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -102,6 +103,25 @@ def test_a_perfect_network_draws_the_right_move(name: str, options: dict[str, An
     torch.testing.assert_close(code.scores(images).argmax(-1), cells)
     if config.matched:
         torch.testing.assert_close(images, clean, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("num_steps", [7, 64, 600, 1000])
+@pytest.mark.parametrize("name", ["ddim", "dpmsolver++"])
+def test_images_hold_the_noise_of_their_timestep(name: str, num_steps: int) -> None:
+    """With a perfect network a deterministic sampler keeps its first noise, whether or not the steps divide 1000."""
+    config = ImageConfig(preset="repaired")
+    signal = noise_scheduler(config).alphas_cumprod
+    clean, noise = torch.randn(2, 1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    scheduler = sampling_scheduler(config, name, num_steps, matched=True)
+    timesteps = scheduler.timesteps
+    images = signal[timesteps[0]].sqrt() * clean + (1 - signal[timesteps[0]]).sqrt() * noise
+    for timestep, following in itertools.pairwise(timesteps):
+        held = (images - signal[timestep].sqrt() * clean) / (1 - signal[timestep]).sqrt()
+        images = scheduler.step(held if config.prediction == "eps" else clean, timestep, images).prev_sample
+        held = (images - signal[following].sqrt() * clean) / (1 - signal[following]).sqrt()
+        torch.testing.assert_close(held, noise, atol=0.01, rtol=0)
+    images = scheduler.step(noise if config.prediction == "eps" else clean, timesteps[-1], images).prev_sample
+    torch.testing.assert_close(images, clean, atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.testing import check_learner, check_policy
 from genpolicy_policy_baselines.gaussian import GaussianConfig, GaussianLearner, make_scheduler
 from genpolicy_policy_baselines.gaussian_embedding import GaussianEmbedding
+from genpolicy_policy_baselines.gaussian_formulas import alpha_sigma
 from tests.small_datasets import CONNECT, solved_connect
 
 pytestmark = pytest.mark.xdist_group("diffusers")  # on one worker, so that it is imported once
@@ -41,15 +42,14 @@ def learner(prediction: str = "x0_ce", **options: Any) -> GaussianLearner:
 def test_ddpm_steps_are_the_posterior(prediction: str) -> None:
     """diffusers' DDPM from one of its timesteps to the next has the mean and the deviation of q(z_s | z_t, e_hat)."""
     process = GaussianEmbedding(5, prediction=prediction, width=3)
-    scheduler = make_scheduler("ddpm", process)
-    scheduler.set_timesteps(10)
+    scheduler = make_scheduler("ddpm", process, 10)
     stream = torch.Generator().manual_seed(0)
     at, following = scheduler.timesteps[4], scheduler.timesteps[5]
     z = torch.randn(20_000, 1, 3, generator=stream)
     z[:] = z[0]
     output = torch.randn(1, 1, 3, generator=stream).expand_as(z)
     stepped = scheduler.step(output, at, z, generator=stream).prev_sample[:, 0]
-    t, s = ((float(i) + 1) / 1000 * torch.ones(1) for i in (at, following))
+    t, s = ((float(i) + 1) / 10 * torch.ones(1) for i in (at, following))
     estimate = output[:1] if prediction == "x0_ce" else process.estimate(output[:1], z[:1], t, None)
     mean, std = process.posterior(z[0], estimate[0], t, s)
     error = float(std) / len(z) ** 0.5
@@ -71,14 +71,30 @@ def test_it_trains_and_plays_in_mixed_precision(prediction: str, connect_data: D
     assert decision.move in made.game.legal(made.game.parse())
 
 
+@pytest.mark.parametrize("num_steps", [1, 7, 64, 600, 1000])
+@pytest.mark.parametrize("name", ["ddim", "dpmsolver++"])
+def test_z_holds_the_noise_of_its_time(name: str, num_steps: int) -> None:
+    """With a prediction that is always right, a deterministic sampler keeps its first noise: z_s = alpha_s e + sigma_s
+    eps at every time, whether or not the number of calls divides 1000."""
+    process = GaussianEmbedding(5, width=3, gamma_min=-6.0)  # diffusers' float32 tables know sigma_0 to 1e-3
+    stream = torch.Generator().manual_seed(0)
+    e, eps = torch.randn(2, 1, 4, 3, generator=stream)
+    times = torch.arange(num_steps, 0, -1) / num_steps
+    alpha, sigma = alpha_sigma(process.gamma(times))
+    scheduler = make_scheduler(name, process, num_steps)
+    z = alpha[0] * e + sigma[0] * eps
+    for i in range(1, num_steps):
+        z = scheduler.step(e, scheduler.timesteps[i - 1], z).prev_sample
+        torch.testing.assert_close((z - alpha[i] * e) / sigma[i], eps, atol=0.01, rtol=0)
+
+
 @pytest.mark.parametrize("name", ["ddpm", "ddim", "dpmsolver++"])
 def test_every_scheduler_ends_at_the_estimate(name: str) -> None:
     """With a prediction that is always right, each ends on the embedding itself."""
     process = GaussianEmbedding(5, width=3)
     e = process.embeddings()[torch.tensor([[0, 3, 1]])].detach()
-    scheduler = make_scheduler(name, process)
-    scheduler.set_timesteps(7)
-    assert int(scheduler.timesteps[0]) == 999
+    scheduler = make_scheduler(name, process, 7)
+    assert scheduler.timesteps.tolist() == [6, 5, 4, 3, 2, 1, 0]
     z = torch.randn(1, 3, 3, generator=torch.Generator().manual_seed(0))
     for timestep in scheduler.timesteps:
         z = scheduler.step(e, timestep, z).prev_sample

@@ -22,6 +22,7 @@ from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.thinking import Answer, Limits
 from genpolicy.search.model import even
 from genpolicy.testing import check_policy
+from genpolicy_mcts import thinking
 from genpolicy_mcts.policy import NUM_VARIATIONS, MctsPolicy, PolicyModel
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
@@ -394,6 +395,19 @@ def test_a_limit_that_the_tree_cannot_reach_ends_the_search(chess: Game[Any], te
 
 def test_a_limit_in_nodes_is_reached_in_spite_of_a_mate(chess: Game[Any]) -> None:
     assert think(chess, "6k1/5ppp/8/8/8/8/5PPP/3R2K1 w - - 0 1", Limits(nodes=500)).nodes >= 500
+
+
+@pytest.mark.parametrize("limits", [Limits(nodes=100), Limits(depth=3)])
+def test_a_limit_means_the_same_at_every_speed(
+    chess: Game[Any], limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thinking, "PART_S", 0.2)  # so long that a part by the clock is well beyond each limit
+    thinker = genpolicy.load_policy("mcts:heuristic", game=chess).thinker()
+    answers: list[Answer] = []
+    thinker.think(chess.parse(), limits, answers.append)  # does not know yet how long a simulation takes
+    first = answers[-1]
+    thinker.think(chess.parse(), limits, answers.append)
+    assert answers[-1] == first
 
 
 class Stopped(Exception):

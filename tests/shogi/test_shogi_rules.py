@@ -290,6 +290,10 @@ def test_limit_of_plies() -> None:
     sfen = GAME.format(state).rpartition(" ")[0]
     assert game.outcome(game.parse(f"{sfen} 4")) == 0.0
     assert game.outcome(game.parse(sfen)) is None
+    # So does a game that is handed on, as to the page, an engine or a worker.
+    start, moves = game.history(game.parse(f"{sfen} 3 moves 8c8d"))
+    assert start == f"{sfen} 3"
+    assert game.outcome(play(game.parse(start), *(game.moves[move] for move in moves))) == 0.0
     mate: Any = genpolicy.load_game("shogi:max_plies=1")
     mated = mate.play(mate.parse("7nk/9/7GP/9/9/9/9/9/4K4 b - 1"), mate.moves.index("1c1b"))
     assert mate.outcome(mated) == -1.0
