@@ -186,7 +186,7 @@ class ObservationTokens(StateTokenizer[State]):
             units = tensors[:, kept, :num] * read.denominator
             whole = (_off(units) < TOLERANCE) & (units > -TOLERANCE) & (np.rint(units) <= read.top)
             self._hold(whole, kept, states, tensors)
-            columns.append(self._first[len(read.layers)] + np.rint(units).reshape(len(states), -1))
+            columns.append(self._first[len(read.layers)] + np.rint(units).reshape(len(states), len(kept) * num))
         sides = np.array([state.player + 2 * state.spiel.is_chance_node() for state in states], np.int64)
         return np.concatenate([*columns, self._first[-2] + sides[:, None]], axis=1).astype(np.int16)
 

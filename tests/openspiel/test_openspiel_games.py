@@ -381,6 +381,12 @@ def test_a_repeated_position_has_tokens() -> None:
         assert game.tokens.encode([state]).shape == (1, game.tokens.length)
 
 
+def test_no_positions_make_no_rows() -> None:
+    for spec in ("breakthrough", "chess", "mancala"):  # cells alone, with single numbers, numbers alone
+        tokens = load_game(f"openspiel:{spec}").tokens
+        assert tokens.encode([]).shape == (0, tokens.length)
+
+
 def test_two_orders_of_the_same_stones_have_one_key() -> None:
     game = load_game("openspiel:tic_tac_toe")
     one, other, third = game.parse("0 3 1"), game.parse("1 3 0"), game.parse("0 4 1")
