@@ -20,7 +20,7 @@ import pyspiel
 from numpy.typing import NDArray
 
 from genpolicy.game import MoveVocabulary
-from genpolicy_openspiel.survey import Survey
+from genpolicy_openspiel.survey import Survey, changes
 
 EMPTY = ".-+_"
 """What OpenSpiel writes for an empty square; the first of them, where a game has two: checkers has men ``+``."""
@@ -101,7 +101,7 @@ def vocabulary(game: pyspiel.Game, seen: Survey, board: Face | None) -> MoveVoca
     number = game.num_distinct_actions()
     places = np.full((2, number + game.max_chance_outcomes()), -1, np.int16)  # source and target
     if board is not None:
-        changed = (seen.before != seen.after).any(axis=1)
+        changed = changes(seen.before, seen.after).sum(axis=1) > 0
         guesses = (guess for guess in _guesses(game, seen, board) if _explains(guess[:, seen.actions], changed))
         guess = next(guesses, None)
         if guess is not None:

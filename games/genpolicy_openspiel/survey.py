@@ -66,17 +66,17 @@ def _board_shape(shape: list[int]) -> tuple[int, int, int]:
     return planes, rows, cols
 
 
-def _distance(one: NDArray[np.float32], other: NDArray[np.float32]) -> int:
-    """How many cells differ; of planes that differ everywhere, which count moves or repetitions, none."""
-    differing = (one != other).sum(axis=1)
-    return int(differing[differing < one.shape[1]].sum())
+def changes(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """[..., C, N] which cells differ; none of planes that differ everywhere, which count moves or name the side."""
+    differ = one != other
+    return np.where(differ.all(axis=-1, keepdims=True), False, differ)
 
 
 def _nearest(state: pyspiel.State, wanted: NDArray[np.float32], draw: random.Random) -> int:
     """One of the moves, or outcomes of chance, after which player 0 observes what differs least from ``wanted``."""
 
     def distance(action: int) -> tuple[int, float]:
-        return _distance(observed(state.child(action), len(wanted)), wanted), draw.random()
+        return int(changes(observed(state.child(action), len(wanted)), wanted).sum()), draw.random()
 
     return int(min(state.legal_actions(), key=distance))
 
@@ -106,7 +106,7 @@ def survey(game: pyspiel.Game) -> Survey:
             if back:
                 looks.append(observed(state, shape[0]))
                 action = action if len(looks) < 3 else _nearest(state, looks[-3], draw)
-                again = len(looks) > 4 and not _distance(looks[-1], looks[-5])
+                again = len(looks) > 4 and not changes(looks[-1], looks[-5]).any()
                 repeats, tried = repeats + again, TRIED if again else tried + len(legal)
             here, state = state, state.child(action)
             if here.is_chance_node():

@@ -300,6 +300,13 @@ def test_moves_have_the_squares_that_they_change(spec: str, share: float) -> Non
     assert placed >= share * total > 0
 
 
+@pytest.mark.parametrize("size", [2, 19])
+def test_moves_of_a_cursor_have_no_squares(size: int) -> None:
+    """A plane that shows the turn changes in every cell, whatever the squares of a move are taken for."""
+    game = load_game(f"openspiel:cursor_go,board_size={size}")
+    assert {*game.moves.source.tolist(), *game.moves.target.tolist()} == {-1}
+
+
 def test_a_falling_stone_has_the_square_in_which_it_comes_to_rest() -> None:
     from genpolicy_play.drawing import move_places
 
