@@ -21,9 +21,7 @@ from genpolicy.game import Game, View
 from genpolicy_openspiel import catalogue
 from genpolicy_openspiel.board import EMPTY, OUTSIDE, plain, vocabulary
 from genpolicy_openspiel.survey import observed, survey
-from genpolicy_openspiel.tokens import ObservationTokens, State
-
-START = "start"
+from genpolicy_openspiel.tokens import START, ObservationTokens, State, written
 
 
 class OpenSpielGame(Game[State]):
@@ -96,7 +94,7 @@ class OpenSpielGame(Game[State]):
 
     def format(self, state: State) -> str:
         """The moves from the start."""
-        return " ".join(map(str, state.made)) or START
+        return written(state.made)
 
     # The rules.
 

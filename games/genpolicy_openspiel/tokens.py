@@ -27,6 +27,7 @@ from genpolicy_openspiel.survey import Survey, observed
 
 MAX_TOKENS = 2048
 MAX_DENOMINATOR = 512  # yacht has 305
+START = "start"
 SIDES = ("1st", "2nd")
 THROWN = ("1st, chance", "2nd, chance")
 TOLERANCE = 1e-3  # of numbers in units of their denominator; the tensors are float32
@@ -58,6 +59,11 @@ class State:
             move: name if count[name] == 1 and (name == str(move) or not name.isdecimal()) else str(move)
             for move, name in zip(moves, said, strict=True)
         }
+
+
+def written(made: Sequence[int]) -> str:
+    """A position's text: the ids of the moves from the start."""
+    return " ".join(map(str, made)) or START
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,7 @@ class ObservationTokens(StateTokenizer[State]):
         row, _, cell = np.argwhere(~holds)[0].tolist()
         values = {plane: float(tensors[row, plane, cell]) for plane in planes if tensors[row, plane, cell] != 0}
         raise ValueError(
-            f"position {' '.join(map(str, states[row].made))!r}: row {cell // self._shape[2]}, column "
+            f"position {written(states[row].made)!r}: row {cell // self._shape[2]}, column "
             f"{cell % self._shape[2]} of its observation holds {values} (plane: number), "
             "which random play did not show and has no token"
         )

@@ -116,6 +116,8 @@ def test_what_random_play_did_not_show_is_an_error_that_names_the_cell() -> None
         tensor[3] = number
         with pytest.raises(ValueError, match=rf"row 0, column 3 .* \{{0: {number:.1f}\}}"):
             counted.tokens.encode([replace(counted.parse(), spiel=shown(tensor))])
+    with pytest.raises(ValueError, match="position 'start': row 0, column 3"):
+        counted.tokens.encode([replace(counted.parse(), spiel=shown(tensor))])
 
 
 def test_what_needs_players_that_alternate_refuses_the_others() -> None:
