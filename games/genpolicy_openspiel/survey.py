@@ -74,11 +74,8 @@ def changes(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.
 
 def _nearest(state: pyspiel.State, wanted: NDArray[np.float32], draw: random.Random) -> int:
     """One of the moves, or outcomes of chance, after which player 0 observes what differs least from ``wanted``."""
-
-    def distance(action: int) -> tuple[int, float]:
-        return int(changes(observed(state.child(action), len(wanted)), wanted).sum()), draw.random()
-
-    return int(min(state.legal_actions(), key=distance))
+    after = ((action, observed(state.child(action), len(wanted))) for action in state.legal_actions())
+    return int(min((changes(look, wanted).sum(), draw.random(), action) for action, look in after)[2])
 
 
 def survey(game: pyspiel.Game) -> Survey:
@@ -113,7 +110,7 @@ def survey(game: pyspiel.Game) -> Survey:
                 chance.append(observed(here, shape[0]))
                 continue
             starters.setdefault(number, player)
-            name = here.action_to_string(player, action)
+            name = here.action_to_string(action)
             same_names &= names.setdefault(action, name) == name
             alternates &= state.is_terminal() or state.current_player() != player
             if back or (ply + NUM_GAMES + number) % stride == 0:
@@ -123,7 +120,6 @@ def survey(game: pyspiel.Game) -> Survey:
                 texts += [str(here)] if len(texts) < NUM_TEXTS else []
     if not before:
         raise ValueError("it is over in its initial position")
-    begin = set(starters.values())
     return Survey(
         shape,
         before=np.stack(before),
@@ -133,5 +129,5 @@ def survey(game: pyspiel.Game) -> Survey:
         chance=np.array(chance, np.float32).reshape(-1, *before[0].shape),
         texts=tuple(texts),
         alternates=alternates and not chance,
-        first=begin.pop() if len(begin) == 1 else 0,
+        first=min(starters.values()),
     )

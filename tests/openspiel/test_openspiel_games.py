@@ -364,9 +364,9 @@ class Asked:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.spiel, name)
 
-    def action_to_string(self, player: int, action: int) -> str:
+    def action_to_string(self, action: int) -> str:
         self.count += 1
-        return str(self.spiel.action_to_string(player, action))
+        return str(self.spiel.action_to_string(action))
 
 
 def test_each_name_is_asked_for_once() -> None:
