@@ -10,17 +10,17 @@ Axes as in ``genpolicy_openspiel.survey``: T positions with their texts, S posit
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import count, repeat
 from string import ascii_uppercase
-from typing import NamedTuple
 
 import numpy as np
 import pyspiel
 from numpy.typing import NDArray
 
 from genpolicy.game import MoveVocabulary
-from genpolicy_openspiel.survey import Survey
+from genpolicy_openspiel.survey import Survey, changes
 
 EMPTY = ".-+_"
 """What OpenSpiel writes for an empty square; the first of them, where a game has two: checkers has men ``+``."""
@@ -28,21 +28,10 @@ OUTSIDE = "~"
 """A cell of which no plane is set, where another symbol means an empty square."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _FEN_PART = re.compile(r"\.|\+?[A-Za-z]~?")
-_SQUARE = re.compile(r"([a-z])(\d{1,2})")
+_SQUARE = re.compile(r"[a-z]\d{1,2}")
 _NAME = re.compile(r"[a-z]\d{1,2}[-x*]?([a-z]\d{1,2})?\*?")
 MIN_PLACED = 0.5
 """Share of the moves seen that a guess has to explain."""
-
-
-class Face(NamedTuple):
-    """The first layer of a board as people see it."""
-
-    letters: tuple[str, ...]
-    """A symbol for none of the layer's planes, then one for each plane."""
-    rows: NDArray[np.int16]
-    """[N] row of each cell from the top."""
-    cols: NDArray[np.int16]
-    """[N] column of each cell from the left."""
 
 
 def plain(text: str) -> str:
@@ -50,18 +39,23 @@ def plain(text: str) -> str:
     return _COLOURS.sub("", text)
 
 
-def face(seen: Survey, layer: Sequence[int]) -> Face:
-    """Letters for the planes of the first layer: those of OpenSpiel's texts if they show a board, else A, B, ..."""
+def face(seen: Survey, layer: Sequence[int]) -> tuple[tuple[str, ...], NDArray[np.int16]]:
+    """The first layer of a board as people see it.
+
+    Returns:
+        A symbol for none of the layer's planes, then one for each: those of OpenSpiel's texts if they show a board,
+        else A, B, ...; and [N] the row of each cell from the top.
+    """
     _, num_rows, num_cols = seen.shape
     rows, cols = np.indices((num_rows, num_cols), np.int16).reshape(2, -1)
     planes = seen.before[: len(seen.texts), list(layer)]
     symbols = np.where(planes.any(axis=1), 1 + planes.argmax(axis=1), 0)
-    grids = [grid for text in seen.texts if (grid := _grid(plain(text), num_rows, num_cols))]
-    if len(grids) == len(seen.texts):
-        for turned in (rows, num_rows - 1 - rows):
+    grids = [_grid(plain(text), num_rows, num_cols) for text in seen.texts]
+    if all(grids):
+        for turned in (rows, rows[::-1]):
             if found := _letters(np.array(grids)[:, turned, cols], symbols):
-                return Face(_named(found, 1 + len(layer)), turned, cols)
-    return Face(_named({int(np.bincount(symbols[0]).argmax()): "."}, 1 + len(layer)), rows, cols)
+                return _named(found, 1 + len(layer)), turned
+    return _named({int(np.bincount(symbols[0]).argmax()): "."}, 1 + len(layer)), rows
 
 
 def _letters(shown: NDArray[np.str_], symbols: NDArray[np.int64]) -> dict[int, str]:
@@ -96,23 +90,20 @@ def _grid(text: str, num_rows: int, num_cols: int) -> list[list[str]]:
     return lines if len(lines) == num_rows and all(len(line) == num_cols for line in lines) else []
 
 
-def vocabulary(game: pyspiel.Game, seen: Survey, board: Face | None) -> MoveVocabulary:
-    """The moves of a game; ``board`` is None where there is none."""
+def vocabulary(game: pyspiel.Game, seen: Survey, rows: NDArray[np.int16]) -> MoveVocabulary:
+    """The moves of a game; ``rows`` is [L] the row of each token from the top, -1 where it is not a square."""
     number = game.num_distinct_actions()
     places = np.full((2, number + game.max_chance_outcomes()), -1, np.int16)  # source and target
-    if board is not None:
-        changed = (seen.before != seen.after).any(axis=1)
-        guesses = (guess for guess in _guesses(game, seen, board) if _explains(guess[:, seen.actions], changed))
-        guess = next(guesses, None)
-        if guess is not None:
-            places[:, :number] = guess
-        elif number == seen.shape[2] and not (changed & (board.cols != seen.actions[:, None])).any():
-            places[1, :number] = np.flatnonzero(board.rows == board.rows.max())  # moves are columns where stones fall
-    count, kind = Counter[tuple[int, int]](), np.zeros(places.shape[1], np.int16)
-    for move, pair in enumerate(zip(*places.tolist(), strict=True)):
-        if pair != (-1, -1):
-            kind[move] = count[pair]
-            count[pair] += 1
+    if rows.max() >= 0:
+        changed = changes(seen.before, seen.after).sum(axis=1) > 0
+        cols = np.arange(changed.shape[1]) % seen.shape[2]
+        if number == seen.shape[2] and not (changed & (cols != seen.actions[:, None])).any():
+            places[1, :number] = np.flatnonzero(rows == rows.max())  # moves are columns where stones fall
+        guesses = (guess for guess in _guesses(game, seen) if _explains(guess[:, seen.actions], changed))
+        places[:, :number] = next(guesses, places[:, :number])
+    # Moves of the same squares are numbered; those without squares are all of kind 0.
+    copies = defaultdict[tuple[int, int], Iterator[int]](count, {(-1, -1): repeat(0)})
+    kind = np.array([next(copies[pair]) for pair in zip(*places.tolist(), strict=True)], np.int16)
     return MoveVocabulary(
         texts=tuple(map(str, range(len(kind)))),
         source=places[0],
@@ -129,36 +120,32 @@ def _explains(places: NDArray[np.int64], changed: NDArray[np.bool_]) -> bool:
     return bool(held.all()) and (places[1] >= 0).mean() >= MIN_PLACED
 
 
-def _guesses(game: pyspiel.Game, seen: Survey, board: Face) -> Iterator[NDArray[np.int64]]:
-    """[2, M] source and target of each move, -1 for none, by one idea after another."""
-    number, cells = game.num_distinct_actions(), np.arange(len(board.rows))
-    at = {
-        (row, col): cell for cell, (row, col) in enumerate(zip(board.rows.tolist(), board.cols.tolist(), strict=True))
-    }
-    names = _names(game, seen)
-    for first, step in ((seen.shape[1], -1), (-1, 1)):  # row 1 is at the bottom, or on top
-        guess = np.full((2, number), -1)
+def _guesses(game: pyspiel.Game, seen: Survey) -> Iterator[NDArray[np.int64]]:
+    """[2, M] source and target of each move, -1 for none: the squares of its name, or the one of its number.
+
+    Row 1 is the tensor's first or its last.
+    """
+    names, cells = _names(game, seen), np.arange(seen.before.shape[2]).reshape(seen.shape[1:])
+    for grid in (cells, cells[::-1]):
+        at = {f"{chr(ord('a') + col)}{row + 1}": cell for (row, col), cell in np.ndenumerate(grid)}
+        named, numbered = np.full((2, 2, game.num_distinct_actions()), -1)
         for move, name in names.items():
-            squares = [at.get((first + step * int(row), ord(col) - ord("a")), -1) for col, row in _squares(name)]
-            if squares and min(squares) >= 0:
-                guess[:, move] = ([-1, *squares])[-2:]
-        yield guess
-    if number >= len(cells):
-        for order in (cells, cells.reshape(seen.shape[1:])[::-1].ravel()):
-            yield np.stack([np.full(number, -1), np.append(order, np.full(number - len(cells), -1))])
+            squares = [at.get(square, -1) for square in _squares(name)]
+            if squares and min(squares) >= 0:  # OpenSpiel may number moves that leave the board
+                named[:, move] = [-1, *squares][-2:]
+        numbered[1, : grid.size] = grid.ravel()[: numbered.shape[1]]
+        yield from (named, numbered)
 
 
-def _squares(name: str) -> list[tuple[str, str]]:
-    """Column letter and row number of each square that a name holds, one or two; none of another name."""
+def _squares(name: str) -> list[str]:
+    """The squares that a name holds, one or two; none of another name."""
     return _SQUARE.findall(name) if _NAME.fullmatch(name) else []
 
 
 def _names(game: pyspiel.Game, seen: Survey) -> dict[int, str]:
-    """Names of all moves that look like squares; none where they depend on the position or few look so."""
-    like = sum(bool(_squares(name)) for name in seen.names.values())
-    if not seen.names or like < MIN_PLACED * len(seen.names):
+    """Names of all moves, as in the initial position; none where they depend on it or none looks like squares."""
+    if not any(map(_squares, seen.names.values())):
         return {}
-    state, names = game.new_initial_state(), dict(seen.names)
-    for move in range(game.num_distinct_actions()):
-        names.setdefault(move, state.action_to_string(max(state.current_player(), 0), move))
-    return names
+    state = game.new_initial_state()
+    player = max(state.current_player(), 0)
+    return {move: state.action_to_string(player, move) for move in range(game.num_distinct_actions())} | seen.names

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 
 import pyspiel
 from pyspiel import GameType
 
 from genpolicy.errors import did_you_mean
+from genpolicy.options import Option, read_options
 
 MOST = 20_000
 """Moves, and numbers of an observation; hive has 6,647."""
@@ -26,17 +26,8 @@ CONDITIONS: tuple[tuple[Callable[[GameType], bool], str], ...] = (
     (lambda kind: kind.provides_observation_tensor, "it has no observation tensor"),
 )
 """What a game must be, with what is said of one that is not."""
-VALUES: Mapping[type, tuple[re.Pattern[str], Callable[[str], object], str]] = {
-    bool: (
-        re.compile("true|yes|1|false|no|0"),
-        lambda said: said in ("true", "yes", "1"),
-        "true or false (yes, no, 1, 0)",
-    ),
-    # OpenSpiel reads 32 bits, and multiplies.
-    int: (re.compile(r"-?(\d{1,6}|1000000)"), int, "a whole number of at most 1,000,000"),
-    float: (re.compile(r"-?\d{1,6}(\.\d{1,6})?"), float, "a number such as {default}"),
-}
-"""How a parameter is written, by the type of its default: a pattern of lower-case text, its reading, and in words."""
+LARGEST = 1_000_000
+"""The largest number that a parameter may be: OpenSpiel reads 32 bits, and multiplies."""
 
 
 def unfit(kind: GameType) -> str:
@@ -76,13 +67,15 @@ def load(name: str, parameters: Mapping[str, str]) -> pyspiel.Game:
         raise ValueError(f"OpenSpiel has no game {name!r}.{did_you_mean(name, known)} There are: {ours}")
     if why := unfit(known[name]):
         raise ValueError(f"game {name!r} of OpenSpiel cannot be played here: {why}; there are: {ours}")
-    values = {key: _value(name, key, text, known[name].parameter_specification) for key, text in parameters.items()}
+    defaults = known[name].parameter_specification.items()
+    options = [Option(key, type(default), low=-LARGEST, high=LARGEST) for key, default in defaults]
+    values = read_options(f"game {name!r} of OpenSpiel", parameters, options)
     spec = _spelled(name, values)
     try:
         game = pyspiel.load_game(name, values)
         if not (why := unplayed(game)):
             game.new_initial_state().legal_actions()  # some refuse their parameters only when a game begins
-    except (pyspiel.SpielError, ValueError, TypeError, RuntimeError, MemoryError) as error:
+    except (ValueError, TypeError, RuntimeError, MemoryError) as error:
         raise ValueError(f"OpenSpiel refuses {spec!r}: {str(error).strip()}") from error
     if why:
         raise ValueError(f"{spec!r} {why}")
@@ -98,19 +91,3 @@ def specification(game: pyspiel.Game) -> str:
 def _spelled(name: str, parameters: Mapping[str, object]) -> str:
     said = {key: str(value).lower() if isinstance(value, bool) else value for key, value in parameters.items()}
     return ",".join([f"openspiel:{name}", *(f"{key}={value}" for key, value in sorted(said.items()) if value != "")])
-
-
-def _value(name: str, key: str, text: str, defaults: Mapping[str, object]) -> object:
-    """A parameter's value, of the type of its default."""
-    if key not in defaults:
-        known = ", ".join(defaults) or "none"
-        raise ValueError(
-            f"game {name!r} of OpenSpiel has no parameter {key!r}.{did_you_mean(key, defaults)} It has: {known}"
-        )
-    default, said = defaults[key], str(text).lower()
-    if type(default) not in VALUES:
-        return str(text)
-    pattern, read, needed = VALUES[type(default)]
-    if not pattern.fullmatch(said):
-        raise ValueError(f"{name}: {key} must be {needed.format(default=default)}, got {text!r}")
-    return read(said)

@@ -18,12 +18,10 @@ from numpy.typing import NDArray
 from genpolicy.drawing import Drawing
 from genpolicy.errors import IllegalMoveError
 from genpolicy.game import Game, View
-from genpolicy_openspiel import catalogue
 from genpolicy_openspiel.board import EMPTY, OUTSIDE, plain, vocabulary
+from genpolicy_openspiel.catalogue import SMALLER, kinds, load, specification, unfit
 from genpolicy_openspiel.survey import observed, survey
-from genpolicy_openspiel.tokens import ObservationTokens, State
-
-START = "start"
+from genpolicy_openspiel.tokens import START, ObservationTokens, State, written
 
 
 class OpenSpielGame(Game[State]):
@@ -43,8 +41,8 @@ class OpenSpielGame(Game[State]):
     tokens: ObservationTokens
 
     def __init__(self, game: str = "", **parameters: str) -> None:
-        self.rules = catalogue.load(game, parameters)
-        self.spec = catalogue.specification(self.rules)
+        self.rules = load(game, parameters)
+        self.spec = specification(self.rules)
         self.has_chance, self._dice = self.rules.max_chance_outcomes() > 0, self.rules.num_distinct_actions()
         try:
             seen = survey(self.rules)
@@ -52,51 +50,45 @@ class OpenSpielGame(Game[State]):
         except UnicodeDecodeError as error:
             raise ValueError(f"game {self.spec!r}: what OpenSpiel writes of it is not UTF-8: {error.reason}") from error
         except (pyspiel.SpielError, ValueError) as error:  # twixt keeps the size of the first board of a process
-            fits = f"; openspiel:{catalogue.SMALLER[game]} fits" if game in catalogue.SMALLER else ""
+            fits = f"; openspiel:{SMALLER[game]} fits" if game in SMALLER else ""
             raise ValueError(f"game {self.spec!r}: {error}{fits}") from error
         self.alternates, self._first = seen.alternates, seen.first
-        self.moves = vocabulary(self.rules, seen, self.tokens.board)
+        self.moves = vocabulary(self.rules, seen, self.tokens.rows)
         self.view = OpenSpielView(self)
 
     @classmethod
     def variants(cls) -> Mapping[str, str]:
         """Every game of OpenSpiel, with what it fails."""
-        kinds = catalogue.kinds().items()
-        return {f"openspiel:{catalogue.SMALLER.get(name, name)}": catalogue.unfit(kind) for name, kind in kinds}
+        return {f"openspiel:{SMALLER.get(name, name)}": unfit(kind) for name, kind in kinds().items()}
 
     def _state(self, spiel: pyspiel.State, made: tuple[int, ...], last: int) -> State:
         """The state of OpenSpiel's own after a move of a player of ours."""
-        over, chance = spiel.is_terminal(), spiel.is_chance_node()
-        player = 1 - last if over else last if chance else spiel.current_player() ^ self._first
-        offset = self._dice if chance else 0
-        legal = np.array([] if over else sorted(spiel.legal_actions()), np.int64) + offset
+        offset = self._dice * spiel.is_chance_node()
+        legal = np.array(spiel.legal_actions(), np.int64) + offset  # sorted, and none after the end
+        player = 1 - last if spiel.is_terminal() else last if offset else spiel.current_player() ^ self._first
         return State(spiel, made, player, legal, offset)
 
     # Texts.
 
     def parse(self, text: str | None = None) -> State:
         """The position after some moves; the initial one without a text or of ``"start"``."""
-        if text is None or text == START:
-            made: tuple[int, ...] = ()
-        elif re.fullmatch(r"(0|[1-9]\d{0,5})( (0|[1-9]\d{0,5}))*", text):
-            made = tuple(map(int, text.split()))
-        else:
-            raise ValueError(
-                f"{text!r} is not a position of {self.spec}: write {START!r} or the ids of moves from there"
-            )
+        made = tuple(map(int, re.findall(r"\d{1,6}", text or "")))
+        refused = f"{text!r} is not a position of {self.spec}"
+        if text not in (None, written(made)):
+            raise ValueError(f"{refused}: write {START!r} or the ids of moves from there")
         spiel, last = self.rules.new_initial_state(), 0
         for ply, move in enumerate(made):
             chance = spiel.is_chance_node()
-            action = move - self._dice if chance else move
-            if spiel.is_terminal() or action not in spiel.legal_actions():
-                raise ValueError(f"{text!r} is not a position of {self.spec}: move {move} at ply {ply} is not legal")
+            action = move - self._dice * chance
+            if action not in spiel.legal_actions():
+                raise ValueError(f"{refused}: move {move} at ply {ply} is not legal")
             last = last if chance else spiel.current_player() ^ self._first
             spiel.apply_action(action)
         return self._state(spiel, made, last)
 
     def format(self, state: State) -> str:
         """The moves from the start."""
-        return " ".join(map(str, state.made)) or START
+        return written(state.made)
 
     # The rules.
 
@@ -114,7 +106,7 @@ class OpenSpielGame(Game[State]):
         """The position after a move."""
         move = int(move_id)
         if move not in state.legal:
-            raise self._illegal(state, self.moves[move] if 0 <= move < len(self.moves) else str(move))
+            raise self._illegal(state, str(move))
         return self._state(state.spiel.child(move - state.offset), (*state.made, move), state.player)
 
     def player(self, state: State) -> int:
@@ -140,7 +132,7 @@ class OpenSpielGame(Game[State]):
         """Id of a move by OpenSpiel's name of it in this position, or by its number."""
         wanted = text.strip()
         for move, name in state.names.items():
-            if wanted in (name, self.moves[move]):
+            if wanted in (name, str(move)):
                 return move
         self.moves.index(wanted)  # a ValueError where it is neither name nor number
         raise self._illegal(state, text)

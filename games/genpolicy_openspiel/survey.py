@@ -66,19 +66,16 @@ def _board_shape(shape: list[int]) -> tuple[int, int, int]:
     return planes, rows, cols
 
 
-def _distance(one: NDArray[np.float32], other: NDArray[np.float32]) -> int:
-    """How many cells differ; of planes that differ everywhere, which count moves or repetitions, none."""
-    differing = (one != other).sum(axis=1)
-    return int(differing[differing < one.shape[1]].sum())
+def changes(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """[..., C, N] which cells differ; none of planes that differ everywhere, which count moves or name the side."""
+    differ = one != other
+    return np.where(differ.all(axis=-1, keepdims=True), False, differ)
 
 
 def _nearest(state: pyspiel.State, wanted: NDArray[np.float32], draw: random.Random) -> int:
     """One of the moves, or outcomes of chance, after which player 0 observes what differs least from ``wanted``."""
-
-    def distance(action: int) -> tuple[int, float]:
-        return _distance(observed(state.child(action), len(wanted)), wanted), draw.random()
-
-    return int(min(state.legal_actions(), key=distance))
+    after = ((action, observed(state.child(action), len(wanted))) for action in state.legal_actions())
+    return int(min((changes(look, wanted).sum(), draw.random(), action) for action, look in after)[2])
 
 
 def survey(game: pyspiel.Game) -> Survey:
@@ -106,14 +103,14 @@ def survey(game: pyspiel.Game) -> Survey:
             if back:
                 looks.append(observed(state, shape[0]))
                 action = action if len(looks) < 3 else _nearest(state, looks[-3], draw)
-                again = len(looks) > 4 and not _distance(looks[-1], looks[-5])
+                again = len(looks) > 4 and not changes(looks[-1], looks[-5]).any()
                 repeats, tried = repeats + again, TRIED if again else tried + len(legal)
             here, state = state, state.child(action)
             if here.is_chance_node():
                 chance.append(observed(here, shape[0]))
                 continue
             starters.setdefault(number, player)
-            name = here.action_to_string(player, action)
+            name = here.action_to_string(action)
             same_names &= names.setdefault(action, name) == name
             alternates &= state.is_terminal() or state.current_player() != player
             if back or (ply + NUM_GAMES + number) % stride == 0:
@@ -123,7 +120,6 @@ def survey(game: pyspiel.Game) -> Survey:
                 texts += [str(here)] if len(texts) < NUM_TEXTS else []
     if not before:
         raise ValueError("it is over in its initial position")
-    begin = set(starters.values())
     return Survey(
         shape,
         before=np.stack(before),
@@ -133,5 +129,5 @@ def survey(game: pyspiel.Game) -> Survey:
         chance=np.array(chance, np.float32).reshape(-1, *before[0].shape),
         texts=tuple(texts),
         alternates=alternates and not chance,
-        first=begin.pop() if len(begin) == 1 else 0,
+        first=min(starters.values()),
     )

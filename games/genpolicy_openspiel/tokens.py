@@ -15,20 +15,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyspiel
 from numpy.typing import NDArray
 
 from genpolicy.game import IntArray, StateTokenizer
-from genpolicy_openspiel.board import Face, face
+from genpolicy_openspiel.board import face
 from genpolicy_openspiel.survey import Survey, observed
 
 MAX_TOKENS = 2048
 MAX_DENOMINATOR = 512  # yacht has 305
-SIDES = ("1st", "2nd")
-THROWN = ("1st, chance", "2nd, chance")
+SIDES = ("1st", "2nd", "1st, chance", "2nd, chance")
+START = "start"
 TOLERANCE = 1e-3  # of numbers in units of their denominator; the tensors are float32
 
 
@@ -51,13 +51,14 @@ class State:
     @cached_property
     def names(self) -> dict[int, str]:
         """OpenSpiel's name of every legal move; its id as text where the name says less than that."""
-        spiel, moves = self.spiel, self.legal.tolist()
-        said = [spiel.action_to_string(spiel.current_player(), move - self.offset).strip() for move in moves]
-        count = Counter(said)
-        return {
-            move: name if count[name] == 1 and (name == str(move) or not name.isdecimal()) else str(move)
-            for move, name in zip(moves, said, strict=True)
-        }
+        said = {move: self.spiel.action_to_string(move - self.offset).strip() for move in self.legal.tolist()}
+        count = Counter(said.values())
+        return {move: str(move) if name.isdecimal() or count[name] > 1 else name for move, name in said.items()}
+
+
+def written(made: Sequence[int]) -> str:
+    """A position's text: the ids of the moves from the start."""
+    return " ".join(map(str, made)) or START
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,9 @@ def _layers(seen: NDArray[np.bool_], planes: Sequence[int]) -> list[list[int]]:
     layers: list[list[int]] = []
     for plane in planes:
         free = (layer for layer in layers if not (seen[:, layer].any(axis=1) & seen[:, plane]).any())
-        if (layer := next(free, None)) is None:
-            layers.append([plane])
-        else:
-            layer.append(plane)
+        if not (layer := next(free, [])):
+            layers.append(layer)
+        layer.append(plane)
     whole = [len(layers) == 1 or bool(seen[:, layer].any(axis=1).all()) for layer in layers]
     return [p for layer, one in zip(layers, whole, strict=True) for p in ([layer] if one else [[p] for p in layer])]
 
@@ -143,21 +143,20 @@ class ObservationTokens(StateTokenizer[State]):
     def __init__(self, seen: Survey, has_chance: bool) -> None:
         self._shape, cells = seen.shape, seen.shape[1] * seen.shape[2]
         self.reading = read = reading(np.concatenate([seen.before, seen.after, seen.chance]), board=seen.shape[1] > 1)
-        self.board: Face | None = face(seen, read.layers[0]) if read.layers else None
-        """The first layer as people see it; None where there is no board."""
-        groups: list[tuple[int, Sequence[str]]] = [(cells, self.board.letters)] if self.board else []
+        letters, rows = face(seen, read.layers[0]) if read.layers else ((), -1)
+        groups: list[tuple[int, Sequence[str]]] = [(cells, letters)] if letters else []
         groups += [(cells, [f"{n}:none", *(f"{n}:{p}" for p in layer)]) for n, layer in enumerate(read.layers[1:], 2)]
         singles, unit = len(read.uniform) + len(read.numbers) * cells, f"/{read.denominator}" * (read.denominator > 1)
-        groups.append((singles, [f"={n}{unit}" for n in range(read.top + 1) if singles]))
-        groups.append((1, SIDES + THROWN * has_chance))
+        numbers = [f"={n}{unit}" for n in range(read.top + 1) if singles]
+        groups += [(singles, numbers), (1, SIDES[: 4 if has_chance else 2])]
         self.symbols = tuple(symbol for _, symbols in groups for symbol in symbols)
         self._first = np.cumsum([0, *(len(symbols) for _, symbols in groups)]).tolist()  # id of the first of each group
         of_token = np.repeat(np.arange(len(groups)), [count for count, _ in groups])
         of_symbol = np.repeat(np.arange(len(groups)), [len(symbols) for _, symbols in groups])
         self.admitted = of_token[:, None] == of_symbol
         self.rows, self.cols, self.hands = np.full((3, len(of_token)), -1, np.int16)
-        if self.board:
-            self.rows[:cells], self.cols[:cells] = self.board.rows, self.board.cols
+        if letters:
+            self.rows[:cells], self.cols[:cells] = rows, np.arange(cells) % seen.shape[2]
 
     @property
     def turned(self) -> tuple[IntArray, IntArray]:
@@ -171,35 +170,28 @@ class ObservationTokens(StateTokenizer[State]):
             ValueError: a tensor of a kind that random play did not show; the message names the cell and its values.
         """
         del viewers
-        read, columns = self.reading, list[NDArray[Any]]()
-        num_planes, num_rows, num_cols = self._shape
-        tensors = np.zeros((len(states), num_planes, num_rows * num_cols), np.float32)
-        for row, state in enumerate(states):
-            tensors[row] = observed(state.spiel, num_planes)
+        read, columns, checks = self.reading, [], []
+        planes, rows, cols = self._shape
+        tensors = np.zeros((len(states), planes, rows * cols), np.float32)
+        for number, state in enumerate(states):
+            tensors[number] = observed(state.spiel, planes)
         for first, layer in zip(self._first, read.layers, strict=False):
-            planes = tensors[:, layer]
-            total = planes.sum(axis=1)
-            self._hold((planes == 0) | ((planes == 1) & (total <= 1)[:, None]), layer, states, tensors)
-            columns.append(np.where(total > 0, first + 1 + planes.argmax(axis=1), first))
-        self._hold(tensors[:, read.uniform] == tensors[:, read.uniform, :1], read.uniform, states, tensors)
-        for kept, num in ((read.uniform, 1), (read.numbers, tensors.shape[2])):
+            cells = tensors[:, layer]
+            total = cells.sum(axis=1)
+            checks.append((layer, (cells == 0) | ((cells == 1) & (total <= 1)[:, None])))
+            columns.append(np.where(total > 0, first + 1 + cells.argmax(axis=1), first))
+        checks.append((read.uniform, tensors[:, read.uniform] == tensors[:, read.uniform, :1]))
+        for kept, num in ((read.uniform, 1), (read.numbers, rows * cols)):
             units = tensors[:, kept, :num] * read.denominator
-            whole = (_off(units) < TOLERANCE) & (units > -TOLERANCE) & (np.rint(units) <= read.top)
-            self._hold(whole, kept, states, tensors)
-            columns.append(self._first[len(read.layers)] + np.rint(units).reshape(len(states), -1))
+            checks.append((kept, (_off(units) < TOLERANCE) & (units > -TOLERANCE) & (np.rint(units) <= read.top)))
+            columns.append(self._first[len(read.layers)] + np.rint(units).reshape(len(states), len(kept) * num))
+        for kept, holds in checks:
+            if not holds.all():
+                row, _, cell = np.argwhere(~holds)[0].tolist()
+                values = {plane: float(tensors[row, plane, cell]) for plane in kept if tensors[row, plane, cell] != 0}
+                raise ValueError(
+                    f"position {written(states[row].made)!r}: row {cell // cols}, column {cell % cols} of its "
+                    f"observation holds {values} (plane: number), which random play did not show and has no token"
+                )
         sides = np.array([state.player + 2 * state.spiel.is_chance_node() for state in states], np.int64)
         return np.concatenate([*columns, self._first[-2] + sides[:, None]], axis=1).astype(np.int16)
-
-    def _hold(
-        self, holds: NDArray[np.bool_], planes: Sequence[int], states: Sequence[State], tensors: NDArray[np.float32]
-    ) -> None:
-        """Raise a ValueError that names the first cell for which something does not hold, [B, planes, N]."""
-        if holds.all():
-            return
-        row, _, cell = np.argwhere(~holds)[0].tolist()
-        values = {plane: float(tensors[row, plane, cell]) for plane in planes if tensors[row, plane, cell] != 0}
-        raise ValueError(
-            f"position {' '.join(map(str, states[row].made))!r}: row {cell // self._shape[2]}, column "
-            f"{cell % self._shape[2]} of its observation holds {values} (plane: number), "
-            "which random play did not show and has no token"
-        )

@@ -42,10 +42,11 @@ def test_without_openspiel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
         ("openspiel:solitaire", "it is not for two players"),
         ("openspiel:misere", "it is made of other games or of files"),
         ("openspiel:coop_to_1p", "what one player wins the other does not lose; it gives rewards before the end"),
-        ("openspiel:breakthrough,row=5", r"has no parameter 'row'\. Did you mean: 'rows'\? It has: columns, rows"),
-        ("openspiel:othello,size=6", "'othello' of OpenSpiel has no parameter 'size'. It has: none"),
-        ("openspiel:breakthrough,rows=five", "rows must be a whole number of at most 1,000,000, got 'five'"),
-        ("openspiel:go,komi=nan", "komi must be a number such as 7.5, got 'nan'"),
+        ("openspiel:breakthrough,row=5", r"takes no option 'row'\. Did you mean: 'rows'\? It takes: columns, rows"),
+        ("openspiel:othello,size=6", "'othello' of OpenSpiel takes no option 'size'. It takes: none"),
+        ("openspiel:breakthrough,rows=five", "rows is a whole number, got 'five'"),
+        ("openspiel:breakthrough,rows=9999999", "rows must be at least -1000000 and at most 1000000, got '9999999'"),
+        ("openspiel:go,komi=nan", "komi is a number, got nan"),
         ("openspiel:hex,swap=perhaps", "swap must be true or false"),
         ("openspiel:breakthrough,rows=1", r"OpenSpiel refuses 'openspiel:breakthrough,rows=1': .*rows_ > 1"),
         ("openspiel:gomoku,dims=40", "OpenSpiel refuses 'openspiel:gomoku,dims=40'"),
@@ -115,6 +116,8 @@ def test_what_random_play_did_not_show_is_an_error_that_names_the_cell() -> None
         tensor[3] = number
         with pytest.raises(ValueError, match=rf"row 0, column 3 .* \{{0: {number:.1f}\}}"):
             counted.tokens.encode([replace(counted.parse(), spiel=shown(tensor))])
+    with pytest.raises(ValueError, match="position 'start': row 0, column 3"):
+        counted.tokens.encode([replace(counted.parse(), spiel=shown(tensor))])
 
 
 def test_what_needs_players_that_alternate_refuses_the_others() -> None:

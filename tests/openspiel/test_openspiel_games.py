@@ -300,6 +300,13 @@ def test_moves_have_the_squares_that_they_change(spec: str, share: float) -> Non
     assert placed >= share * total > 0
 
 
+@pytest.mark.parametrize("size", [2, 19])
+def test_moves_of_a_cursor_have_no_squares(size: int) -> None:
+    """A plane that shows the turn changes in every cell, whatever the squares of a move are taken for."""
+    game = load_game(f"openspiel:cursor_go,board_size={size}")
+    assert {*game.moves.source.tolist(), *game.moves.target.tolist()} == {-1}
+
+
 def test_a_falling_stone_has_the_square_in_which_it_comes_to_rest() -> None:
     from genpolicy_play.drawing import move_places
 
@@ -357,9 +364,9 @@ class Asked:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.spiel, name)
 
-    def action_to_string(self, player: int, action: int) -> str:
+    def action_to_string(self, action: int) -> str:
         self.count += 1
-        return str(self.spiel.action_to_string(player, action))
+        return str(self.spiel.action_to_string(action))
 
 
 def test_each_name_is_asked_for_once() -> None:
@@ -379,6 +386,12 @@ def test_a_repeated_position_has_tokens() -> None:
     for name in ("Nf3", "Nf6", "Ng1", "Ng8", "Nf3", "Nf6"):
         state = game.play(state, game.move_from_text(state, name))
         assert game.tokens.encode([state]).shape == (1, game.tokens.length)
+
+
+def test_no_positions_make_no_rows() -> None:
+    for spec in ("breakthrough", "chess", "mancala"):  # cells alone, with single numbers, numbers alone
+        tokens = load_game(f"openspiel:{spec}").tokens
+        assert tokens.encode([]).shape == (0, tokens.length)
 
 
 def test_two_orders_of_the_same_stones_have_one_key() -> None:
