@@ -70,6 +70,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.parallel is not None and arguments.parallel < 1:
         raise ValueError(f"--parallel must be at least 1, got {arguments.parallel}")
     runner = Runner(experiment, out, arguments.runs)
+    try:
+        return _run(arguments, experiment, runner, out)
+    except KeyboardInterrupt:
+        print(f"\nstopped; finished runs are safe in {runner.runs}; the same command resumes", file=sys.stderr)
+        raise
+
+
+def _run(arguments: argparse.Namespace, experiment: Experiment, runner: Runner, out: Path) -> int:
     if arguments.table_only or arguments.plan:
         require_data(experiment)
     else:
@@ -89,15 +97,11 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     failed = []
     if not arguments.table_only:
-        try:
-            with contextlib.ExitStack() as stack:
-                cluster = None
-                if arguments.cluster is not None:
-                    cluster = stack.enter_context(open_cluster(arguments.cluster, arguments.parallel))
-                failed = runner.run(parallel=arguments.parallel, cluster=cluster)
-        except KeyboardInterrupt:
-            print(f"\nstopped; finished runs are safe in {runner.runs}; the same command resumes", file=sys.stderr)
-            raise
+        with contextlib.ExitStack() as stack:
+            cluster = None
+            if arguments.cluster is not None:
+                cluster = stack.enter_context(open_cluster(arguments.cluster, arguments.parallel))
+            failed = runner.run(parallel=arguments.parallel, cluster=cluster)
     write(experiment, runner, out, command_line(arguments))
     return 1 if failed else 0
 

@@ -14,6 +14,7 @@ from genpolicy.data.records import INFO_FILE, DatasetInfo
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.shipped import data_folder
 from genpolicy.training.run import POLICY_FOLDER
+from genpolicy_experiments import stored
 from genpolicy_experiments.description import Experiment
 
 
@@ -47,9 +48,15 @@ def make_data(experiment: Experiment, say: Callable[[str], None]) -> None:
             f"import sys; from genpolicy_common.children import follow_parent; follow_parent({os.getpid()}); "
             "from genpolicy.cli import main; sys.exit(main())"
         )
-        done = subprocess.run([sys.executable, "-c", call, *arguments], stdout=subprocess.DEVNULL)
-        if done.returncode:
-            raise ConfigError(f"{experiment.path}: data.make: {command!r} ended with status {done.returncode}")
+        # In a session of its own, so that Ctrl-C reaches it once, from here; ``subprocess.run`` would kill it.
+        making = [sys.executable, "-c", call, *arguments]
+        process = subprocess.Popen(making, stdout=subprocess.DEVNULL, start_new_session=True)
+        try:
+            status = process.wait()
+        finally:
+            stored.stop([process])
+        if status:
+            raise ConfigError(f"{experiment.path}: data.make: {command!r} ended with status {status}")
     for folder in missing:
         if not _is_complete(folder):
             raise ConfigError(f"{experiment.path}: the commands of data.make do not make {folder!r}")

@@ -202,7 +202,7 @@ def start(job: Path, threads: int) -> subprocess.Popen[bytes]:
 
 
 def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Tell processes of runs to save and end, and wait for them; one that does not end in a minute is killed."""
+    """Tell processes to save and end, and wait for them; one that does not end in a minute is killed."""
     for process in processes:
         process.terminate()
     for process in processes:

@@ -92,7 +92,7 @@ def _join(address: str, num_workers: int | None) -> None:
     """Start Ray here, or join a cluster, and leave the handlers of signals as they are."""
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
+    before, stopped = signal.getsignal(signal.SIGTERM), False
     try:
         if address == LOCAL:
             places = max(num_workers or 0, num_cores())
@@ -104,9 +104,15 @@ def _join(address: str, num_workers: int | None) -> None:
         if isinstance(error, ClusterError):
             raise
         raise ClusterError(f"--cluster {address}: {' '.join(_lines(error))}{_token_hint(address)}") from error
+    except SystemExit as stop:
+        if stop.code != signal.SIGTERM:
+            raise
+        stopped = True
     finally:
         if main:
-            signal.signal(signal.SIGTERM, before)  # Ray sets its own
+            signal.signal(signal.SIGTERM, before)  # Ray sets its own, which exits with the signal's number
+    if stopped:
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _lines(error: Exception) -> list[str]:

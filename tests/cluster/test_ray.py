@@ -23,6 +23,7 @@ from genpolicy_common.cluster import open_cluster
 from genpolicy_engines.oracle import find_engine
 from genpolicy_labelling.cluster_oracle import ClusterOracle
 from genpolicy_labelling.label import label
+from genpolicy_labelling.terminal import stoppable
 from genpolicy_labelling.writer import DatasetWriter
 
 ray = pytest.importorskip("ray", reason="needs the extra [ray]")
@@ -218,6 +219,21 @@ def test_workers_that_wait_for_room_do_not_each_delay_the_end(monkeypatch: pytes
     cluster.close()
     assert len(cancelled) == 30
     assert clock[0] <= module.CLOSE_S, "all of them have this long together"
+
+
+def test_sigterm_while_ray_starts_is_left_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command ended with status 15 and did not say how to resume: Ray's own handler had the signal."""
+    from genpolicy_ray import cluster as module
+
+    def init(*_: object, **__: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))  # as Ray does
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(module.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(module.ray, "init", init)
+    with pytest.raises(SystemExit) as stop, stoppable():
+        module.RayCluster("local")
+    assert stop.value.code == 128 + signal.SIGTERM
 
 
 def test_without_ray_the_extra_is_named(warm_start: None) -> None:

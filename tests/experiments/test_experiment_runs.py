@@ -20,7 +20,6 @@ import yaml
 
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset
-from genpolicy.errors import ConfigError
 from genpolicy.folder_lock import FolderLock
 from genpolicy.machine import num_cores
 from genpolicy.training.checkpoint import differences
@@ -449,24 +448,6 @@ def test_a_policy_that_a_command_makes_is_found_however_its_folder_is_spelled(
     (tmp_path / "pre" / "policy").mkdir(parents=True)
     assert making._is_trained(command)
     assert making._is_trained(["data", "import", *out])
-
-
-def test_the_folder_of_the_data_may_have_a_space_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "my data"
-    data = {"folder": str(folder), "make": ["data import x --out {folder}-positions"]}
-    path = describe(tmp_path, folder)
-    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "data": data}))
-    experiment = Experiment(path)
-    called: list[list[str]] = []
-
-    def run(command: list[str], **options: Any) -> SimpleNamespace:
-        called.append(command)
-        return SimpleNamespace(returncode=3)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    with pytest.raises(ConfigError, match="ended with status 3"):
-        make_data(experiment, lambda text: None)
-    assert called[0][-2:] == ["--out", f"{folder}-positions"]
 
 
 @pytest.mark.parametrize(
