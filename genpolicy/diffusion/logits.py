@@ -112,12 +112,12 @@ class TypedLogits:
 
         return self.per_token(compute)
 
-    def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """[B, N, K] log-probabilities of the whole vocabulary; minus infinity where a token cannot hold a symbol."""
+    def dense(self) -> Tensor:
+        """[B, N, K] float64 log-probabilities of all symbols; minus infinity where a token cannot hold one."""
         shape = (self.batch_size, self.num_tokens, self.num_symbols)
-        out = torch.full(shape, NEGATIVE_INFINITY, dtype=dtype, device=self.groups[0].logits.device)
+        out = torch.full(shape, NEGATIVE_INFINITY, dtype=torch.float64, device=self.groups[0].logits.device)
         for g in self.groups:
-            out[:, g.positions[:, None], g.symbols[None, :]] = g.logits.to(dtype).log_softmax(-1)
+            out[:, g.positions[:, None], g.symbols[None, :]] = g.logits.double().log_softmax(-1)
         return out
 
 
