@@ -31,11 +31,12 @@ from ratios import describe, rate, ratio
 import genpolicy
 from genpolicy.config import compose, structured
 from genpolicy.game import Game
-from genpolicy.search.model import Evaluator, Prior, RulesModel, even
+from genpolicy.search.model import Evaluator, Prior
 from genpolicy.training.config import RunConfig
 from genpolicy_mcts.evaluators import Heuristic
 from genpolicy_mcts.mcts import Mcts
 from genpolicy_mcts.policy import MctsPolicy, PolicyModel
+from genpolicy_mcts.rules import RulesModel, even
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner, OneStepPolicy
 

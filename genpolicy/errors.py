@@ -55,10 +55,6 @@ class DatasetError(ValueError):
     """A data set is damaged, truncated, empty or of another game."""
 
 
-class StoreError(ValueError):
-    """A store of unfinished work is damaged, of another form, or holds something else."""
-
-
 class LockedError(ValueError):
     """Another process works in the folder."""
 

@@ -14,7 +14,6 @@ Axes: N tokens of a sequence, n tokens of one kind, K symbols of the vocabulary,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -274,20 +273,6 @@ class Layout:
                 before = [s for s in self.slots if s.kind == "state" and s.ply <= slot.ply]
                 rows.append(np.arange(before[-1].start, before[-1].stop))
         return np.stack(rows) if rows else np.zeros((0, self.state_length), np.int64)
-
-    def describe(self) -> str:
-        """The layout as the paper writes it, e.g. ``s | a s a s a s a``."""
-        letters = {kind: letter for letter, kind in _KIND_OF.items()}
-        given = [letters[s.kind] for s in self.slots if s.given]
-        future = [letters[s.kind] for s in self.slots if not s.given]
-        return " ".join([*given, "|", *future])
-
-    def texts(self, row: Sequence[int] | NDArray[np.integer[Any]]) -> list[str]:
-        """A printable text for each token id of a row (mask and PAD included)."""
-        values = [f"v{i}" for i in range(self.num_value_bins)]
-        codes = [f"k{book}.{code}" for book in range(self.num_books) for code in range(self.num_codes)]
-        names = [*self.state_symbols, *self.moves.texts, *values, *codes, "PAD", "MASK"]
-        return [names[int(i)] for i in row]
 
     @cached_property
     def fingerprint(self) -> str:

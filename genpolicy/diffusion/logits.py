@@ -58,11 +58,6 @@ class TypedLogits:
         """Number B of rows."""
         return self.groups[0].logits.shape[0]
 
-    @property
-    def device(self) -> torch.device:
-        """Where the logits lie."""
-        return self.groups[0].logits.device
-
     def holding(self, place: int) -> tuple[LogitGroup, int]:
         """The group that holds a token, and the token's index in it; an ``AssertionError`` where none does."""
         for g in self.groups:
@@ -99,10 +94,6 @@ class TypedLogits:
 
         return self.map(change)
 
-    def log_softmax(self) -> TypedLogits:
-        """Normalised log-probabilities."""
-        return self.map(lambda g: g.logits.log_softmax(-1))
-
     def local_ids(self, g: LogitGroup, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Index within a group's symbols of ``ids`` [B, N], shape [B, n], and whether each is one of them."""
         wanted = ids.index_select(1, g.positions)
@@ -121,12 +112,12 @@ class TypedLogits:
 
         return self.per_token(compute)
 
-    def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
-        """[B, N, K] log-probabilities of the whole vocabulary; minus infinity where a token cannot hold a symbol."""
+    def dense(self) -> Tensor:
+        """[B, N, K] float64 log-probabilities of all symbols; minus infinity where a token cannot hold one."""
         shape = (self.batch_size, self.num_tokens, self.num_symbols)
-        out = torch.full(shape, NEGATIVE_INFINITY, dtype=dtype, device=self.device)
+        out = torch.full(shape, NEGATIVE_INFINITY, dtype=torch.float64, device=self.groups[0].logits.device)
         for g in self.groups:
-            out[:, g.positions[:, None], g.symbols[None, :]] = g.logits.to(dtype).log_softmax(-1)
+            out[:, g.positions[:, None], g.symbols[None, :]] = g.logits.double().log_softmax(-1)
         return out
 
 

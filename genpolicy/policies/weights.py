@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils.hooks import RemovableHandle
@@ -109,9 +110,12 @@ def bounded_by(path: Path) -> Iterator[None]:
         # torch has reserved this parameter's memory, but not written to it
         take(parameter.numel() + WEIGHTS_PER_TENSOR, f"its {name} has shape {list(parameter.shape)}")
 
+    size = 0  # of a file that ``load_weights`` will refuse
+    with suppress(SafetensorError, OSError), _opened(path):
+        size = path.stat().st_size
     handle = register_module_parameter_registration_hook(count)
     try:
-        with budget(SPARE_WEIGHTS + _file_size(path)):
+        with budget(SPARE_WEIGHTS + size):
             yield
     except (MemoryError, RuntimeError) as error:
         what = f"{path.parent}/config.yaml: describes a network that is larger than its weights, or cannot be made"
@@ -127,8 +131,6 @@ def _opened(path: Path) -> Any:
         SafetensorError: it does not.
         OSError: it cannot be read, or is not a regular file.
     """
-    from safetensors import SafetensorError, safe_open
-
     if not path.is_file():  # opening a pipe would wait for a writer
         raise OSError(f"{path}: not a regular file")
     with path.open("rb") as raw:
@@ -136,17 +138,6 @@ def _opened(path: Path) -> Any:
     if length > MAX_HEADER_BYTES:
         raise SafetensorError(f"its header would have {length:,} bytes")
     return safe_open(path, framework="pt")
-
-
-def _file_size(path: Path) -> int:
-    """Size in bytes of a safetensors file; 0 for one that ``load_weights`` will refuse."""
-    from safetensors import SafetensorError
-
-    try:
-        with _opened(path):
-            return path.stat().st_size
-    except (SafetensorError, OSError):
-        return 0
 
 
 def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
@@ -160,8 +151,6 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
     Raises:
         CheckpointError: the file is missing, damaged, diverged, or of a network of another shape.
     """
-    from safetensors import SafetensorError
-
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file; the policy's weights are missing, copy or train it again")
     expected, loaded = weights_of(network), dict[str, Tensor]()

@@ -202,19 +202,6 @@ def remove_leftovers(folder: Path) -> None:
         remove(leftover)
 
 
-def forbid_differences(saved: Mapping[str, Any], current: Mapping[str, Any], where: Path | None) -> None:
-    """Compare what a checkpoint was made with and what the run has now; nested mappings are compared key by key.
-
-    Raises:
-        CheckpointError: names each thing that differs, with both values.
-    """
-    if found := differences(saved, current):
-        raise CheckpointError(
-            f"{where}: the checkpoint belongs to another run: {'; '.join(found)}. Give the same configuration, "
-            "or start a new run in another folder (init_from copies only the weights)"
-        )
-
-
 class DamagedError(CheckpointError):
     """A damaged checkpoint; an earlier one may be whole."""
 

@@ -131,7 +131,7 @@ class Loop:
         self.log.say(f"{run.game.spec}: {windows}, {weights} weights, {run.device}, {precision}")
         if num_weights > MANY_WEIGHTS and run.device.type == "cpu":
             self.log.say("a network of this size is meant for a GPU; an estimate follows the first part of an update")
-        run.start_clock()
+        run.began = time.perf_counter()
         batches = run.updates.starting_at(run.num_updates)
         try:
             while True:
@@ -170,7 +170,8 @@ class Loop:
         """One update of the weights."""
         run, last = self.run, len(parts) - 1
         began = time.perf_counter()
-        optim.set_learning_rate(run.optimizers, factor)
+        for group in (group for optimizer in run.optimizers.values() for group in optimizer.param_groups):
+            group["lr"] = group["peak_lr"] * factor
         for i, part in enumerate(parts):
             batch = part.to(run.device)
             with nullcontext() if i == last else run.accelerator.no_sync(run.module):

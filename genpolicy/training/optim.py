@@ -102,13 +102,6 @@ def learning_rate_factor(progress: float, config: OptimConfig) -> float:
     return config.final + (1.0 - config.final) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
-def set_learning_rate(optimizers: Mapping[str, Any], factor: float) -> None:
-    """Give every group this part of its peak learning rate."""
-    for optimizer in optimizers.values():
-        for group in optimizer.param_groups:
-            group["lr"] = group["peak_lr"] * factor
-
-
 class WeightAverage:
     """Exponential running average of a module's parameters and floating-point buffers, kept in float32."""
 

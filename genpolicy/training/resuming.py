@@ -11,7 +11,7 @@ from genpolicy.training import setup
 from genpolicy.training.checkpoint import (
     Checkpoint,
     DamagedError,
-    forbid_differences,
+    differences,
     unpack_optimizer,
     unpack_streams,
 )
@@ -27,12 +27,16 @@ def require_usable(
 
     Raises:
         DamagedError: something is missing or of a wrong kind.
-        CheckpointError: it belongs to another run.
+        CheckpointError: it belongs to another run; names each thing that differs, with both values.
     """
     state, needed = checkpoint.state, ["model", "optimizer", "random", *(["ema"] if averaged else [])]
     try:
         _require(isinstance(state["identity"]["config"]["learner"]["kind"], str), "identity")
-        forbid_differences(setup.completed(state["identity"]), identity, checkpoint.folder)
+        if found := differences(setup.completed(state["identity"]), identity):
+            raise CheckpointError(
+                f"{checkpoint.folder}: the checkpoint belongs to another run: {'; '.join(found)}. Give the same "
+                "configuration, or start a new run in another folder (init_from copies only the weights)"
+            )
         if missing := [name for name in needed if name not in checkpoint.tensors]:
             raise KeyError(missing[0])
         for name, optimizer in optimizers.items():

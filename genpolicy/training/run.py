@@ -113,7 +113,8 @@ class Run:
         """Lowest validation loss, and after which update; 0 for none yet."""
         self.best_windows: int | None = None
         """Windows that this loss was averaged over; None in runs of before this was saved."""
-        self._seconds_before, self._began = 0.0, time.perf_counter()
+        self._seconds_before, self.began = 0.0, time.perf_counter()
+        """When the time of training begins to count."""
         self._commits = [commit() or ""]
         if self.is_main:
             self._lock = _take_folder(self.out, held, resume=resume, overwrite=overwrite)
@@ -128,11 +129,7 @@ class Run:
     @property
     def seconds(self) -> float:
         """Time spent, before the last resume too."""
-        return self._seconds_before + time.perf_counter() - self._began
-
-    def start_clock(self) -> None:
-        """Start counting the time of training."""
-        self._began = time.perf_counter()
+        return self._seconds_before + time.perf_counter() - self.began
 
     def records(self) -> int:
         """Windows drawn so far."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import genpolicy
-from genpolicy.errors import LockedError, StoreError
+from genpolicy.errors import LockedError
 from genpolicy.files import disk_full
 
 FORM = 1
@@ -45,6 +45,10 @@ _PUT = (
 )
 _IO_ERRORS = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 _NOT_WRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+
+
+class StoreError(ValueError):
+    """A store of unfinished work is damaged, of another form, or holds something else."""
 
 
 class Store:

@@ -24,10 +24,11 @@ from genpolicy.options import Option, PolicySpec, options_of, read_options, with
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Policy, Variation, decide_with, legal_of, load_policy, resolve_game
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.search.model import Evaluator, Prior, RulesModel, SearchModel, even
+from genpolicy.search.model import Evaluator, Prior, SearchModel
 from genpolicy_mcts.evaluators import Heuristic, Rollout
 from genpolicy_mcts.mcts import PRESETS, Mcts, SearchResult, sharpened
 from genpolicy_mcts.reuse import KeptTrees
+from genpolicy_mcts.rules import RulesModel, even
 from genpolicy_mcts.selection import OPTIONS, MctsConfig
 from genpolicy_mcts.thinking import TreeThinker
 

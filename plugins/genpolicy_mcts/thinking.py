@@ -10,9 +10,9 @@ from genpolicy.control import FREE, Control
 from genpolicy.policies.base import decide_with
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.thinking import Answer, Limits, Publish
-from genpolicy.search.model import RulesModel
 from genpolicy_mcts.mcts import Mcts, SearchResult
 from genpolicy_mcts.reuse import KeptTrees
+from genpolicy_mcts.rules import RulesModel
 
 if TYPE_CHECKING:
     from genpolicy_mcts.policy import MctsPolicy

@@ -240,7 +240,8 @@ class GaussianEmbedding(nn.Module):
     def decode(self, z0: Tensor, admitted: Tensor | None = None) -> TypedLogits:
         """log p(x | z_0), the bound's last step: embeddings as Gaussians at gamma(0), over all symbols."""
         alpha, _ = alpha_sigma(self.gamma(z0.new_zeros(())))
-        return self.read_out(z0 / alpha, z0.new_zeros(len(z0)), admitted).log_softmax()
+        read = self.read_out(z0 / alpha, z0.new_zeros(len(z0)), admitted)
+        return read.map(lambda g: g.logits.log_softmax(-1))
 
     def loss(
         self,

@@ -13,8 +13,8 @@ pytest.importorskip("chess")
 import chess
 
 import genpolicy
-from genpolicy.search.model import even
 from genpolicy_alphabeta.search import AlphaBeta
+from genpolicy_mcts.rules import even
 from tests.search.search_models import valued
 
 GAME = genpolicy.load_game("chess")

@@ -20,12 +20,12 @@ from genpolicy.errors import IllegalMoveError, RegistryError, SourceError
 from genpolicy.facets import evaluation, reader, writer
 from genpolicy.game import Game, Hints, IntArray, MoveVocabulary, StateTokenizer, View
 from genpolicy.networks import NetworkConfig
-from genpolicy.search.model import RulesModel, even
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_game
 from genpolicy.testing.encodings import check_moves
 from genpolicy_alphabeta.search import AlphaBeta
 from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.rules import RulesModel, even
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_baselines.simple import GreedyPolicy
 from genpolicy_policy_baselines.state_value import StateValueLearner

@@ -16,9 +16,9 @@ import yaml
 from genpolicy import files as storage
 from genpolicy import load_game
 from genpolicy.data.records import SCHEMA, Dataset, DatasetInfo, Record
-from genpolicy.errors import DatasetError, LockedError, StoreError, lacks_memory
+from genpolicy.errors import DatasetError, LockedError, lacks_memory
 from genpolicy.files import DiskFullError, write_atomic
-from genpolicy_common.store import Store
+from genpolicy_common.store import Store, StoreError
 from genpolicy_labelling import writer
 from genpolicy_labelling.writer import DatasetWriter
 from tests.data.journal_files import old_journal

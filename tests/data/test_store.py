@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from genpolicy.errors import LockedError, StoreError
+from genpolicy.errors import LockedError
 from genpolicy.files import DiskFullError
 from genpolicy.folder_lock import FolderLock
 from genpolicy_common import store as stores
-from genpolicy_common.store import Store, remove_store
+from genpolicy_common.store import Store, StoreError, remove_store
 
 pytestmark = pytest.mark.usefixtures("warm_start")
 

@@ -17,13 +17,13 @@ import pytest
 
 import genpolicy
 from genpolicy.cli import main
-from genpolicy.errors import EngineError, StoreError
+from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.machine import commit
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_arena.match import GameResult
 from genpolicy_common.labelled import LabelledPosition, labelled_positions
-from genpolicy_common.store import Store
+from genpolicy_common.store import Store, StoreError
 from genpolicy_evaluation.latency import measure_latency
 from genpolicy_evaluation.provenance import policy_fingerprint, source_fingerprint
 from genpolicy_report import measures as report_parts

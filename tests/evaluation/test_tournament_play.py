@@ -25,7 +25,7 @@ import chess.pgn
 import pytest
 
 from genpolicy import cli
-from genpolicy.errors import LockedError, SourceError, StoreError
+from genpolicy.errors import LockedError, SourceError
 from genpolicy_arena import workers
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult
@@ -33,6 +33,7 @@ from genpolicy_arena.openings import draw_from_book, draw_random, read_book
 from genpolicy_arena.results import TournamentFolder
 from genpolicy_arena.sprt import SprtConfig
 from genpolicy_arena.tournament import TournamentConfig, run_tournament
+from genpolicy_common.store import StoreError
 from tests.evaluation.tournament_games import CHESS, FOUR, PLAYERS, TTT, config
 
 pytestmark = pytest.mark.usefixtures("warm_start")

@@ -17,10 +17,10 @@ from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.config import NetworkConfig
-from genpolicy.search.model import RulesModel
 from genpolicy.testing.policies import check_learner, check_policy
 from genpolicy.testing.search import check_search_model
 from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.rules import RulesModel
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_model.chance_model import ChanceModel, Judged, Thrown
 from genpolicy_policy_model.config import MuZeroConfig

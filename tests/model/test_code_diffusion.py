@@ -128,7 +128,7 @@ def test_windows_become_own_moves_and_codes_of_the_answers() -> None:
     """Against the window read slot by slot; games end by an own move, by an answer, or are cut."""
     learner = perfect()
     lines, layout, codes = learner.window_layout, learner.layout, learner.network.autoencoder
-    assert layout.describe() == "s | a k a k a"
+    assert [slot.kind for slot in layout.slots] == ["state", "action", *["code", "action"] * 2]
     rows = lines_from(GAME, lines, GAME.parse("XO./XO./... X"), 5)
     cut = rows[:40].clone()
     cut[:, lines.slots[4].start :] = lines.mask  # s a s a | s ...: the answer is known, what it leads to is not

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from genpolicy import load_game
 from genpolicy.game import Game
-from genpolicy.search.model import Choices, Nodes, RulesModel, SearchModel
+from genpolicy.search.model import Choices, Nodes, SearchModel
 from genpolicy.testing.search import check_search_model
 from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.rules import RulesModel
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_model.code_model import Acted, CodeModel, joint
 from tests.model.test_latent_model import TTT, evaluator, judge, played

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from genpolicy import load_game
 from genpolicy.game import Game
-from genpolicy.search.model import Prior, RulesModel
+from genpolicy.search.model import Prior
 from genpolicy.testing.search import check_search_model
 from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.rules import RulesModel
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_model.latent import LatentModel
 

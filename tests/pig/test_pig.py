@@ -13,10 +13,11 @@ import genpolicy
 from genpolicy.chance import drawn, probabilities, settled
 from genpolicy.data.oracle import make_oracle
 from genpolicy.game import Game
-from genpolicy.search.model import Prior, RulesModel, even
+from genpolicy.search.model import Prior
 from genpolicy.testing import check_game, check_search_model
 from genpolicy_mcts.evaluators import Rollout
 from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.rules import RulesModel, even
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_pig import PigGame
 from genpolicy_pig.oracle import PigOracle

@@ -237,8 +237,8 @@ def test_the_mate_of_a_move_that_is_not_allowed_is_not_reported(game: Game[Any])
 
 
 def test_restricted_priors_sum_to_one_again(game: Game[Any]) -> None:
-    from genpolicy.search.model import RulesModel
     from genpolicy_mcts.mcts import Mcts
+    from genpolicy_mcts.rules import RulesModel
     from genpolicy_mcts.selection import MctsConfig
 
     def evaluate(states: Sequence[Any]) -> tuple[list[Any], list[float]]:

@@ -18,9 +18,9 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
 from genpolicy.policies.imagined import Imagination, ImaginedModel, Judged, Replies, search
 from genpolicy.policies.thinking import Answer
-from genpolicy.search.model import RulesModel
 from genpolicy.testing import check_search_model
 from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.rules import RulesModel
 from genpolicy_mcts.selection import MctsConfig
 from tests.small_datasets import CONNECT
 

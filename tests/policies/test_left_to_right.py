@@ -77,7 +77,7 @@ def require_order(layout: Layout, network: CausalTransformer) -> None:
         changed[0, at] = int(others[others != int(base[0, at])][0]) if len(others) > 1 else layout.mask
         moved = (network(changed).dense() - before).nan_to_num().abs().amax(dim=(0, 2)) > 1e-12
         for n in imagined:
-            assert bool(moved[n]) == (at < n), (layout.describe(), int(n), at)
+            assert bool(moved[n]) == (at < n), (layout.paradigm, int(n), at)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -13,10 +13,10 @@ import pytest
 import genpolicy
 from genpolicy.game import Game
 from genpolicy.policies.thinking import Answer, Limits
-from genpolicy.search.model import even
 from genpolicy_alphabeta.policy import AlphaBetaPolicy
 from genpolicy_alphabeta.scores import plies_to_end
 from genpolicy_alphabeta.search import AlphaBeta
+from genpolicy_mcts.rules import even
 from tests.search.search_models import comparing, preferring, valued
 from tests.small_datasets import CONNECT
 

@@ -15,10 +15,11 @@ import pytest
 import genpolicy
 from genpolicy.control import FREE
 from genpolicy.policies.thinking import Answer, Limits
-from genpolicy.search.model import Choices, Nodes, RulesModel, SearchModel, even
+from genpolicy.search.model import Choices, Nodes, SearchModel
 from genpolicy_mcts.gumbel import considered_visits, root_noise
 from genpolicy_mcts.mcts import Mcts, SearchResult
 from genpolicy_mcts.policy import MctsPolicy, PolicyModel
+from genpolicy_mcts.rules import RulesModel, even
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_mcts.tree import Tree
 from tests.search.search_models import END, Drawn, check_tree

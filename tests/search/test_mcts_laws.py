@@ -14,10 +14,11 @@ import pytest
 
 import genpolicy
 from genpolicy.game import Game
-from genpolicy.search.model import Prior, RulesModel, even
+from genpolicy.search.model import Prior
 from genpolicy.testing import check_search_model
 from genpolicy_mcts.evaluators import Heuristic, Rollout
 from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.rules import RulesModel, even
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_mcts.tree import Tree
 from tests.search.search_models import END, Drawn, check_tree

@@ -20,10 +20,10 @@ from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.thinking import Answer, Limits
-from genpolicy.search.model import even
 from genpolicy.testing import check_policy
 from genpolicy_mcts import thinking
 from genpolicy_mcts.policy import NUM_VARIATIONS, MctsPolicy, PolicyModel
+from genpolicy_mcts.rules import even
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 

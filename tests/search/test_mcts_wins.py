@@ -12,9 +12,10 @@ import pytest
 import genpolicy
 from genpolicy.errors import RegistryError
 from genpolicy.game import Game
-from genpolicy.search.model import Evaluator, RulesModel, even
+from genpolicy.search.model import Evaluator
 from genpolicy_mcts.evaluators import Heuristic
 from genpolicy_mcts.mcts import PRESETS, Mcts
+from genpolicy_mcts.rules import RulesModel, even
 from genpolicy_mcts.selection import MctsConfig
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
