@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from genpolicy.diffusion import (
     sample,
 )
 from genpolicy.diffusion.ranking import confidence, likeliest_symbols, num_noised
-from genpolicy.diffusion.samplers import sample_steps
+from genpolicy.diffusion.samplers import AncestralSampler, sample_steps
 from genpolicy.errors import ConfigError
 
 NAMES = tuple(registry.available("samplers"))
@@ -395,7 +396,17 @@ def test_grids(num_timesteps: int) -> None:
             sampler.set_timesteps(bad)
 
 
-def test_an_option_that_a_sampler_lacks_is_named() -> None:
+def test_saved_samplers_come_back(tmp_path: Path) -> None:
+    for process in (Absorbing(5, 13, "cosine_squared"), Multinomial(5, 20, prediction_type="leave_one_out")):
+        for name, options in (("ancestral", {"temperature": 0.5}), ("easy_first", {"score": "margin", "noise": 0.3})):
+            sampler = make_sampler(name, process, **options)
+            sampler.save_pretrained(tmp_path)
+            again = type(sampler).from_pretrained(tmp_path)
+            assert again.process.config() == process.config()
+            assert {key: again.config[key] for key in options} == options
+            assert torch.equal(again.timesteps, sampler.timesteps)
+    with pytest.raises(ConfigError, match=r"holds EasyFirstSampler, not AncestralSampler"):
+        AncestralSampler.from_pretrained(tmp_path)
     with pytest.raises(AttributeError, match=r"no 'noise'; it has: process, temperature"):
         _ = make_sampler("ancestral", Absorbing(5, 13)).config.noise
 

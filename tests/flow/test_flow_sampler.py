@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion import Absorbing, Multinomial, Process, make_sampler
+from genpolicy.diffusion import Absorbing, Multinomial, Process, Sampler, make_sampler
 from genpolicy.errors import ConfigError
 from genpolicy.testing.processes import check_sampler
 from genpolicy_flow import formulas
@@ -202,3 +202,11 @@ def test_bad_options_are_named(process: Process, options: dict[str, Any], messag
 def test_uniform_noise_refuses_a_sampler_that_keeps_what_is_decided() -> None:
     with pytest.raises(ConfigError, match="noise of process 'flow' looks like data"):
         make_sampler("easy_first", FlowMatching(K, 8, "uniform"), commit=True)
+
+
+def test_a_sampler_is_saved_with_its_process(tmp_path: Any) -> None:
+    made: Sampler = flow_sampler(FlowMatching(K, 8, "uniform", 2.0), churn=0.5, kernel="euler")
+    made.save_pretrained(tmp_path)
+    again = FlowSampler.from_pretrained(tmp_path)
+    assert again.config == made.config
+    assert again.process.config() == made.process.config()

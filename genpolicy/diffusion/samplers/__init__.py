@@ -1,8 +1,8 @@
 """Samplers: how predictions of the clean tokens take noised tokens from time t to the earlier time s, step by step.
 
-A sampler is used as a diffusers scheduler is: ``config``, ``set_timesteps``, ``timesteps``, ``step``. It is not derived
-from one: diffusers imports torch's compiler, and that takes as long as torch itself. A sampler keeps its configuration
-and its grid of times only. Every sampler guarantees:
+A sampler has the interface of a diffusers scheduler: ``config``, ``set_timesteps``, ``timesteps``, ``step``,
+``save_pretrained``, ``from_pretrained``. It is not derived from one: diffusers imports torch's compiler, and that takes
+as long as torch itself. A sampler keeps its configuration and its grid of times only. Every sampler guarantees:
 
 - frozen tokens never change;
 - only admitted symbols are produced;

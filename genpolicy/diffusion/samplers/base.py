@@ -6,21 +6,27 @@ Axes: B batch, N tokens, K symbols.
 from __future__ import annotations
 
 import itertools
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from genpolicy import registry
 from genpolicy.diffusion.logits import Admitted, Denoiser, Logits, TypedLogits
+from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.process import Process
 from genpolicy.diffusion.random import Generators, uniforms
 from genpolicy.diffusion.ranking import AdmittedParts, usable_logits
 from genpolicy.errors import ConfigError, RegistryError, did_you_mean
+from genpolicy.files import write_atomic
 from genpolicy.options import Option, read_options
+
+CONFIG_FILE = "scheduler_config.json"
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ class Sampler(ABC):
     """The base of samplers: a subclass lists its ``options`` and writes ``advance``.
 
     Args:
-        process: The process whose noise is undone.
+        process: The process whose noise is undone, or its ``config()``.
         last: Places in the sequence, which a sampler with ``decides_last`` decides last.
         blocks: The block of each token (``Layout.blocks``), for a sampler with ``orders_blocks``.
         options: Values of the declared options, which are then in ``self.config``.
@@ -88,6 +94,7 @@ class Sampler(ABC):
     orders_blocks: ClassVar[bool] = False
     """Whether it takes ``blocks``, which it decides in order, and says by ``blocks_at`` which each call decides."""
     entry: str = ""  # the name by which make_sampler found it
+    order = 1
     process: Process
     """The process whose noise is undone."""
     timesteps: Tensor
@@ -103,7 +110,13 @@ class Sampler(ABC):
         if len(set(names)) < len(names):
             raise TypeError(f"{cls.__name__}.options names an option twice: {', '.join(names)}")
 
-    def __init__(self, process: Process, last: Sequence[int] = (), blocks: Sequence[int] = (), **options: Any) -> None:
+    def __init__(
+        self,
+        process: Process | Mapping[str, Any],
+        last: Sequence[int] = (),
+        blocks: Sequence[int] = (),
+        **options: Any,
+    ) -> None:
         values = read_options(f"sampler {type(self).__name__!r}", options, self.options)
         values = {option.name: values.get(option.name, option.default) for option in self.options}
         for name, given, takes, way_out in (
@@ -114,10 +127,31 @@ class Sampler(ABC):
                 raise ConfigError(f"{type(self).__name__}: {f'takes no {name}' if given else way_out}")
             if takes:
                 values[name] = [int(place) for place in given]
+        if isinstance(process, Mapping):
+            own = {key: value for key, value in process.items() if key != "num_symbols"}
+            process = make_process(own, process["num_symbols"])
         self.config = SamplerOptions(process=process.config(), **values)
         self._split: tuple[Tensor, AdmittedParts] | None = None
         self.adopt(process)
         self.set_timesteps()
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write what the sampler was made with to ``scheduler_config.json``, as diffusers' schedulers do."""
+        config = {"_class_name": type(self).__name__, **self.config}
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        write_atomic(Path(folder) / CONFIG_FILE, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> Self:
+        """The sampler that was saved in a folder.
+
+        Raises:
+            ConfigError: it is another one, or an option that this one does not accept.
+        """
+        config = json.loads((Path(folder) / CONFIG_FILE).read_text(encoding="utf-8"))
+        if config.get("_class_name") != cls.__name__:
+            raise ConfigError(f"{folder}/{CONFIG_FILE} holds {config.get('_class_name')}, not {cls.__name__}")
+        return cls(**{key: value for key, value in config.items() if not key.startswith("_")})
 
     @property
     def needs_visible_noise(self) -> bool:
