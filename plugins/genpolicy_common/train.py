@@ -58,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """The subcommand."""
     from genpolicy.config import to_yaml
     from genpolicy.training.settings import configuration, train
+    from genpolicy_common.children import follow_parent
     from genpolicy_common.stopping import second_signal_stops
 
     settings, config = configuration(arguments.config, arguments.overrides, arguments.out, resume=arguments.resume)
@@ -69,6 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
         with settings.locating():
             print(to_yaml(filled_in(config)), end="")
         return 0
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun, killed, would leave its processes to train on
+        follow_parent(os.getppid())
     with second_signal_stops():
         folder = train(settings, config, arguments.config, resume=arguments.resume, overwrite=arguments.overwrite)
     if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun or accelerate launch started

@@ -74,21 +74,34 @@ def test_machines_train_as_one_process_and_hand_over_to_it(data: Dataset, tmp_pa
     assert all("2 processes there" not in text for text in of_machines(data, tmp_path / "again", *SAME))
 
 
-def test_a_process_that_dies_ends_all_with_its_name(data: Dataset, tmp_path: Path) -> None:
+def two_processes(data: Dataset, out: Path) -> tuple[subprocess.Popen[str], dict[str | None, int]]:
+    """torchrun with two processes that have trained a little, and their ids by rank."""
     launcher = ("torch.distributed.run", "--standalone", "--nproc_per_node=2")
-    process = launched(data, tmp_path / "run", "trainer.max_steps=100000", launcher=launcher)
-    wait_for_update(tmp_path / "run", 2, process)
+    process = launched(data, out, "trainer.max_steps=100000", launcher=launcher)
+    wait_for_update(out, 2, process)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     if not children.exists():
         process.kill()
         pytest.skip("this system does not tell a process's children")
-    ranks = {rank_of(int(pid)): int(pid) for pid in children.read_text().split()}
+    return process, {rank_of(int(pid)): int(pid) for pid in children.read_text().split()}
+
+
+def test_a_process_that_dies_ends_all_with_its_name(data: Dataset, tmp_path: Path) -> None:
+    process, ranks = two_processes(data, tmp_path / "run")
     os.kill(ranks["1"], signal.SIGKILL)
     said = process.communicate(timeout=120)[1]
     assert process.returncode != 0
     assert "SIGKILL" in said
     assert "local_rank: 1" in said
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks.values())
+
+
+def test_processes_save_and_end_when_their_launcher_is_killed(data: Dataset, tmp_path: Path) -> None:
+    process, ranks = two_processes(data, tmp_path / "run")
+    process.kill()
+    process.communicate(timeout=120)  # until the last process has closed its end of the pipes
+    assert not any(Path(f"/proc/{pid}/exe").exists() for pid in ranks.values())
+    assert list((tmp_path / "run" / "checkpoints").iterdir())
 
 
 def rank_of(pid: int) -> str | None:
