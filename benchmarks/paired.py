@@ -1,8 +1,8 @@
 """Paired differences of policies: how much more often one plays the labelled move than another, on the same positions.
 
 Run ``python benchmarks/paired.py POLICY POLICY ... [--data sample:chess] [--split test] [--limit N] [--best]``.
-Intervals are 95 %, bootstrap by game; with ``--best`` any best move counts, where the records value the moves.
-(``genpolicy experiment`` does the same over seeds.)
+Intervals are 95 %, bootstrap by game, Wilson's for shares of 0 and 100 %; with ``--best`` any best move counts, where
+the records value the moves. (``genpolicy experiment`` does the same over seeds.)
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ playing: with the first action restricted to legal moves, as in play, and *raw*,
 action is a miss. The random row is not played but computed: 1 / (legal moves) and (best moves) / (legal moves),
 averaged over the same positions.
 
-Intervals: cluster bootstrap by game, 95 % (``genpolicy_evaluation.intervals``).
+Intervals: 95 %, cluster bootstrap by game, Wilson's at 0 and 100 % (``genpolicy_evaluation.intervals``).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from genpolicy_common.tables import Report, percent, percent_with_interval, write_json, write_markdown
+from genpolicy_common.tables import Report, percent, percent_with_interval, positions_text, write_json, write_markdown
 from genpolicy_evaluation.intervals import cluster_bootstrap, share_interval, wilson
 
 
@@ -69,6 +69,12 @@ def test_a_share_of_all_or_none_is_not_certain() -> None:
     some = [1.0, 0.0] * 145
     assert share_interval(some, games) == cluster_bootstrap(some, games)
     assert all(math.isnan(end) for end in share_interval([1.0, 1.0], ["a", "a"]))
+
+
+def test_the_note_names_both_kinds_of_interval_of_a_share() -> None:
+    assert positions_text(290, 58).endswith("95 %, bootstrap by game, Wilson's at 0 and 100 %")
+    assert positions_text(58, 58).endswith("95 %, bootstrap by position, Wilson's at 0 and 100 %")
+    assert "Wilson" not in positions_text(5, 1)  # of one game there is no interval
 
 
 def test_one_game_has_no_interval() -> None:
