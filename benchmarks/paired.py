@@ -1,8 +1,8 @@
 """Paired differences of policies: how much more often one plays the labelled move than another, on the same positions.
 
 Run ``python benchmarks/paired.py POLICY POLICY ... [--data sample:chess] [--split test] [--limit N] [--best]``.
-Intervals are 95 %, bootstrap by game; with ``--best`` any best move counts, where the records value the moves.
-(``genpolicy experiment`` does the same over seeds.)
+Intervals are 95 %, bootstrap by game, Wilson's for shares of 0 and 100 %; with ``--best`` any best move counts, where
+the records value the moves. (``genpolicy experiment`` does the same over seeds.)
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from __future__ import annotations
 import argparse
 import itertools
 
-import numpy as np
-
 import genpolicy
 from genpolicy.data.records import Dataset
 from genpolicy.shipped import data_folder
 from genpolicy_common.labelled import labelled_positions
+from genpolicy_evaluation.accuracy import hits_of
 from genpolicy_evaluation.intervals import cluster_bootstrap, share_interval
 from genpolicy_evaluation.positions import ask
 
@@ -38,8 +37,8 @@ def main() -> None:
     hits = {}
     for spec in args.policies:
         decisions = ask(genpolicy.load_policy(spec, game=game), positions, spec, show=True)
-        right = [p.best if args.best else {p.label} for p in positions]
-        hits[spec] = np.array([d.move in moves for d, moves in zip(decisions, right, strict=True)], np.float64)
+        made = hits_of(decisions, positions)
+        hits[spec] = made.best if args.best else made.labelled
         low, high = share_interval(hits[spec], clusters)
         print(f"{spec}: {100 * hits[spec].mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]")
     for one, other in itertools.combinations(args.policies, 2):

@@ -3,7 +3,7 @@
 Run ``python benchmarks/pairs.py FOLDER [FOLDER ...] [--data sample:chess] [--split test] [--pairs score] [--num N]``.
 Pairs are drawn as the first comparator's configuration says (``--split-by position``: positions of all games apart).
 *Counting* is a logistic regression on how many of each symbol the two positions hold, fitted on pairs of the training
-split: piece values that suit these data. Intervals are 95 %, bootstrap by the game of the first position.
+split: piece values that suit these data. Intervals are 95 %, bootstrap by the games of both positions.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def main() -> None:
         with torch.no_grad():
             answer = learner.network.compare(codes[first], codes[second]).numpy()
         hits[name] = (answer > 0) == better
-    games = [str(name) for name in positions.games[first]]
+    names = positions.games.tolist()
+    games = [(names[a], names[b]) for a, b in zip(first, second, strict=True)]
     for name, hit in hits.items():
         low, high = share_interval(hit.astype(np.float64), games)
         print(f"{name}: {100 * hit.mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]")
@@ -113,7 +114,8 @@ def main() -> None:
         difference = hits[b].astype(np.float64) - hits[a]
         low, high = cluster_bootstrap(difference, games)
         print(f"{b} - {a}: {100 * difference.mean():+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]")
-    print(f"{len(first)} pairs by {config.pairs}, split by {config.split_by}; the first from {len(set(games))} games")
+    num_games = len({*itertools.chain(*games)})
+    print(f"{len(first)} pairs by {config.pairs}, split by {config.split_by}; from {num_games} games")
 
 
 if __name__ == "__main__":

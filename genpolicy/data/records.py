@@ -210,7 +210,7 @@ _SHAPE: dict[str, Any] = {
     "counts": {
         **dict.fromkeys(("records?", "games?", "labelled?", "duplicates?"), int),
         **{key: {"*": int} for key in ("splits?", "skipped?", "tallies?")},
-        "leakage?": {"*": {"records": int, "in_training": int}},
+        "leakage?": {"*": {"records": int, "in_training": int, "in_training_turned?": int}},
     },
 }
 """What each key of ``dataset.yaml`` holds: ``?`` behind a key that may be missing, ``*`` for every key there is."""

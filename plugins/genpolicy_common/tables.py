@@ -111,12 +111,13 @@ def number_with_interval(number: float, interval: tuple[float, float], digits: i
 
 
 def positions_text(num_positions: int, num_games: int) -> str:
-    """How many positions of how many games, and where intervals come from, for the note below a table."""
+    """How many positions of how many games, and where the intervals of shares come from, for the note below a table."""
+    intervals = "intervals: 95 %, bootstrap by {}, Wilson's at 0 and 100 %"
     if num_games == num_positions > 1:
-        return f"{num_positions} positions, none known to share a game; intervals: 95 %, bootstrap by position"
+        return f"{num_positions} positions, none known to share a game; {intervals.format('position')}"
     if num_games == 1:
         return f"{num_positions} positions from one game, which has no interval: measure on two or more"
-    return f"{num_positions} positions from {num_games} games; intervals: 95 %, bootstrap by game"
+    return f"{num_positions} positions from {num_games} games; {intervals.format('game')}"
 
 
 def write_json(path: Path | None, figures: Any) -> None:

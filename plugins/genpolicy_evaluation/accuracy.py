@@ -6,7 +6,7 @@ playing: with the first action restricted to legal moves, as in play, and *raw*,
 action is a miss. The random row is not played but computed: 1 / (legal moves) and (best moves) / (legal moves),
 averaged over the same positions.
 
-Intervals: cluster bootstrap by game, 95 % (``genpolicy_evaluation.intervals``).
+Intervals: 95 %, cluster bootstrap by game, Wilson's at 0 and 100 % (``genpolicy_evaluation.intervals``).
 """
 
 from __future__ import annotations
@@ -30,6 +30,32 @@ HitArray = NDArray[np.float64]
 
 ALONE = 4
 """Positions decided alone, to count the calls of a search."""
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What some decisions score, 0 or 1 for each position."""
+
+    labelled: HitArray
+    """Whether the move is the labelled one."""
+    best: HitArray
+    raw_labelled: HitArray
+    """The same of the first imagined action, which is the move where nothing was imagined."""
+    raw_best: HitArray
+    raw_legal: HitArray
+    """Whether that action is legal: as the policy says, else whether it is the move."""
+
+
+def hits_of(decisions: Sequence[Decision], positions: Sequence[LabelledPosition]) -> Hits:
+    """What each decision scores in its position."""
+    both = [(d, (d.line or (d.move,))[0], p) for d, p in zip(decisions, positions, strict=True)]
+    return Hits(
+        labelled=np.array([float(d.move == p.label) for d, _, p in both]),
+        best=np.array([float(d.move in p.best) for d, _, p in both]),
+        raw_labelled=np.array([float(raw == p.label) for _, raw, p in both]),
+        raw_best=np.array([float(raw in p.best) for _, raw, p in both]),
+        raw_legal=np.array([d.stats.get("raw_legal", float(raw == d.move)) for d, raw, _ in both]),
+    )
 
 
 @dataclass(frozen=True)
@@ -157,19 +183,19 @@ def measure_accuracy(
         ms = 1e3 * (time.perf_counter() - began) / len(positions)
         raw_decisions = [] if unmasked is None or not raw else ask(unmasked, positions, f"{what} raw", show=show)
     clusters = [position.cluster for position in positions]
-    best = _hits([d.move for d in decisions], [p.best for p in positions])
+    hits = hits_of(decisions, positions)
+    raw_hits = hits_of(raw_decisions, positions) if raw_decisions else None
     _, chance = random_chances(positions)
-    raw_moves = [d.line[0] for d in raw_decisions]
     return Accuracy(
         policy=name,
         mode=mode,
-        labelled=Share.of(_hits([d.move for d in decisions], [{p.label} for p in positions]), clusters),
-        best=Share.of(best, clusters),
-        times_random=float(best.sum() / chance.sum()),
-        times_random_interval=cluster_bootstrap(best, clusters, chance),
-        raw_labelled=Share.of(_hits(raw_moves, [{p.label} for p in positions]), clusters) if raw_moves else None,
-        raw_best=Share.of(_hits(raw_moves, [p.best for p in positions]), clusters) if raw_moves else None,
-        raw_legal=Share.of(_stat(raw_decisions, "raw_legal"), clusters) if raw_moves else None,
+        labelled=Share.of(hits.labelled, clusters),
+        best=Share.of(hits.best, clusters),
+        times_random=float(hits.best.sum() / chance.sum()),
+        times_random_interval=cluster_bootstrap(hits.best, clusters, chance),
+        raw_labelled=None if raw_hits is None else Share.of(raw_hits.raw_labelled, clusters),
+        raw_best=None if raw_hits is None else Share.of(raw_hits.raw_best, clusters),
+        raw_legal=None if raw_hits is None else Share.of(raw_hits.raw_legal, clusters),
         network_calls=calls_of(policy, decisions, positions),
         ms=ms,
         judgement=judge(decisions, positions),
@@ -180,15 +206,7 @@ def calls_of(policy: Policy, decisions: Sequence[Decision], positions: Sequence[
     """Network calls of a decision; of a few decided alone, where a search shares its calls between positions."""
     if policy.thinker() is not None:
         decisions = [decision for position in positions[:ALONE] for decision in policy.decide([position.state])]
-    return float(_stat(decisions, "network_calls").mean())
-
-
-def _hits(moves: Sequence[int], right: Sequence[set[int] | frozenset[int]]) -> HitArray:
-    return np.array([float(move in good) for move, good in zip(moves, right, strict=True)])
-
-
-def _stat(decisions: Sequence[Decision], key: str) -> HitArray:
-    return np.array([decision.stats.get(key, 0.0) for decision in decisions])
+    return float(np.mean([decision.stats.get("network_calls", 0.0) for decision in decisions]))
 
 
 def accuracy_report(rows: Sequence[Accuracy], positions: Sequence[LabelledPosition], source: str) -> Report:

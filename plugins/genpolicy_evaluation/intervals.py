@@ -6,6 +6,9 @@ percentiles of the pooled fraction are its ends. A single game has none, and whe
 Wilson interval, which takes positions as independent, stands beside it in the JSON. It also takes its place where all
 positions are hits, or none: whichever games are drawn, the fraction is then the same, and the interval would be empty.
 
+A pair of positions depends on both its games: a draw that has the one twice and the other three times has the pair six
+times (as in the pigeonhole bootstrap of Owen 2007, arXiv:0712.1111). Such an interval is wide rather than narrow.
+
 Axes: G games.
 """
 
@@ -17,6 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+Games = Sequence[str] | Sequence[tuple[str, str]]
 NUM_RESAMPLES = 2000
 Z95 = 1.959963984540054
 """97.5 percentile of the standard normal distribution."""
@@ -41,12 +45,12 @@ def wilson(hits: float, trials: int) -> tuple[float, float]:
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
-def share_interval(hits: Sequence[float] | NDArray[np.floating], games: Sequence[str]) -> tuple[float, float]:
+def share_interval(hits: Sequence[float] | NDArray[np.floating], games: Games) -> tuple[float, float]:
     """95 % interval of a share: by ``cluster_bootstrap``, or Wilson's where all positions are hits, or none.
 
     Args:
         hits: What each position scored, 0 to 1.
-        games: The game each position comes from, as many.
+        games: The game each position comes from, as many; of pairs of positions both games.
 
     Returns:
         Lower and upper end; (nan, nan) without positions, or with those of one game.
@@ -60,7 +64,7 @@ def share_interval(hits: Sequence[float] | NDArray[np.floating], games: Sequence
 
 def cluster_bootstrap(
     hits: Sequence[float] | NDArray[np.floating],
-    games: Sequence[str],
+    games: Games,
     weights: Sequence[float] | NDArray[np.floating] | None = None,
     *,
     seed: int = 0,
@@ -70,7 +74,7 @@ def cluster_bootstrap(
 
     Args:
         hits: What each position scored.
-        games: The game each position comes from, as many.
+        games: The game each position comes from, as many; of pairs of positions both games.
         weights: What each position counts in the denominator; 1 each by default.
         seed: Same seed, same interval.
         num_resamples: Draws of all G games.
@@ -87,19 +91,22 @@ def cluster_bootstrap(
         raise ValueError(
             f"{len(numerator)} hits, {len(denominator)} weights and {len(games)} games: the counts must match"
         )
-    if len(set(games)) < 2 or denominator.sum() == 0:
+    names, cluster = np.unique(np.asarray(games), return_inverse=True)
+    num_games = len(names)
+    if num_games < 2 or denominator.sum() == 0:
         return math.nan, math.nan
-    _, cluster = np.unique(np.asarray(games), return_inverse=True)
-    hits_of_game = np.bincount(cluster, weights=numerator)
-    weight_of_game = np.bincount(cluster, weights=denominator)
+    origins, origin = np.unique(cluster.reshape(len(games), -1), axis=0, return_inverse=True)
+    first, second = origins[:, 0], origins[:, -1]
+    hits_of_origin = np.bincount(origin.reshape(-1), weights=numerator)
+    weight_of_origin = np.bincount(origin.reshape(-1), weights=denominator)
     random = np.random.default_rng(seed)
-    num_games = len(hits_of_game)
     ratios = []
     for _ in range(num_resamples):
         # Counts of each game in a draw of G games with replacement.
-        counts = np.bincount(random.integers(0, num_games, num_games), minlength=num_games)
-        total = counts @ weight_of_game
+        drawn = np.bincount(random.integers(0, num_games, num_games), minlength=num_games)
+        counts = np.where(first == second, drawn[first], drawn[first] * drawn[second])
+        total = counts @ weight_of_origin
         if total > 0:
-            ratios.append((counts @ hits_of_game) / total)
+            ratios.append((counts @ hits_of_origin) / total)
     low, high = np.percentile(ratios, [2.5, 97.5])
     return float(low), float(high)

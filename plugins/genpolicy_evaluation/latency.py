@@ -22,7 +22,7 @@ import numpy as np
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.tables import Report, positions_text
-from genpolicy_evaluation.accuracy import Share
+from genpolicy_evaluation.accuracy import Share, hits_of
 from genpolicy_evaluation.positions import chunks, progress_bar
 
 BATCHES = (1, 32)
@@ -143,15 +143,15 @@ def measure_latency(
     if min(batches) > 1:
         _, alone = _time(policy, positions[: min(num_calls, len(positions))], 1, 0, seed)
     clusters = [position.cluster for position in positions]
-    answered = list(zip(decisions, positions, strict=True))
+    hits = hits_of(decisions, positions)
     return LatencyPoint(
         policy=policy.label if name is None else name,
         family=policy.kind,
         depth=float(np.mean([_depth(decision) for decision in decisions])),
         network_calls=float(np.mean([decision.stats.get("network_calls", 0.0) for decision in alone])),
         timings=tuple(timings[batch] for batch in batches),
-        labelled=Share.of(np.array([float(d.move == p.label) for d, p in answered]), clusters),
-        best=Share.of(np.array([float(d.move in p.best) for d, p in answered]), clusters),
+        labelled=Share.of(hits.labelled, clusters),
+        best=Share.of(hits.best, clusters),
     )
 
 

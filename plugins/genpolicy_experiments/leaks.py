@@ -32,7 +32,7 @@ def notes(experiment: Experiment) -> list[str]:
 
     Another one names each policy whose weights cells begin with: what it was trained on is not known.
 
-    Two records have the same position if ``game.key`` is equal, as for ``genpolicy data info``, or, where training
+    Two records have the same position, as for ``genpolicy data info``, if ``game.key`` is equal, or, where training
     turns positions (``learner.augment``), the canonical key; those that are trained on need no line. The hashes of
     a split are computed once and cached; eight bytes per record are kept in memory.
 

@@ -248,8 +248,8 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
     budget = ", ".join(f"{amount:,.10g}" for amount in amounts)
     report.notes = [
         f"Mean over the seeds with the 95 % interval over seeds (Student's t), with a single seed over positions "
-        f"(bootstrap by game); intervals are clipped to the valid range: shares at 0 and 100 %, amounts at 0; budget "
-        f"of each run: {budget} {kind}.",
+        f"(bootstrap by game, Wilson's at 0 and 100 %); intervals are clipped to the valid range: shares at 0 and 100 "
+        f"%, amounts at 0; budget of each run: {budget} {kind}.",
         *_note_on_futures(experiment, rows),
         *([f"Published: {file.published.source}."] if len(beside) > 1 else []),
         *file.notes,

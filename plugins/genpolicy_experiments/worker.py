@@ -36,7 +36,7 @@ from genpolicy.training.config import RunConfig
 from genpolicy.training.run import CHECKPOINTS, POLICY_FOLDER
 from genpolicy_common.children import follow_parent
 from genpolicy_common.labelled import LabelledPosition, labelled_positions
-from genpolicy_evaluation.accuracy import calls_of
+from genpolicy_evaluation.accuracy import calls_of, hits_of
 from genpolicy_evaluation.futures import measure_futures
 from genpolicy_evaluation.positions import ask
 from genpolicy_experiments import stored
@@ -229,14 +229,10 @@ def measure(policy: Policy, positions: list[LabelledPosition], evaluate: dict[st
         began = time.perf_counter()
         decisions = ask(way, positions, "")
         ms = 1e3 * (time.perf_counter() - began) / len(positions)
-        of = {
-            "best": [float(d.move in p.best) for d, p in zip(decisions, positions, strict=True)],
-            "raw_best": [float((d.line or (d.move,))[0] in p.best) for d, p in zip(decisions, positions, strict=True)],
-            "labelled": [float(d.move == p.label) for d, p in zip(decisions, positions, strict=True)],
-            "legal": [d.stats.get("raw_legal", 1.0) for d in decisions],
-        }
+        scored = hits_of(decisions, positions)
+        of = {"best": scored.best, "raw_best": scored.raw_best, "labelled": scored.labelled, "legal": scored.raw_legal}
         for name, row in of.items():
-            hits[name + suffix] = np.array(row)
+            hits[name + suffix] = row
             figures[name + suffix] = float(np.mean(row))
         if not suffix:
             figures["calls"] = calls_of(way, decisions, positions)

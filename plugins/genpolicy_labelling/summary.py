@@ -18,7 +18,7 @@ def count(dataset: Dataset, game: Game[Any], progress: Callable[[int], None] = l
     """Counts for ``dataset.yaml``, from one pass over the records.
 
     Two positions are the same if ``game.key`` is (move counters do not matter). Eight bytes per record are kept in
-    memory.
+    memory, 16 in a game with symmetries.
 
     Args:
         dataset: The records.
@@ -27,18 +27,22 @@ def count(dataset: Dataset, game: Game[Any], progress: Callable[[int], None] = l
 
     Returns:
         ``records``; ``games``; ``labelled``; ``splits`` (records of each); ``duplicates`` (records whose position is
-        also that of an earlier record, in any split); ``leakage`` (for validation and test, the number of records
-        whose position occurs in training, and of all records).
+        also that of an earlier record, in any split); ``leakage`` (for validation and test, the number of all
+        records, of those whose position occurs in training, and, in a game with symmetries, of those whose position
+        or a symmetric copy does, which training with ``learner.augment`` shows).
     """
+    ways = {"in_training": False, **({"in_training_turned": True} if game.symmetries else {})}
     keys: dict[str, list[NDArray[np.uint64]]] = {}
     games: set[bytes] = set()
     splits: Counter[str] = Counter()
     num_labelled = 0
     for batch in dataset.batches(["state", "game_id", "split", "line"]):
         rows = batch.to_pydict()
-        by_split: dict[str, list[int]] = {}
+        by_split: dict[str, list[list[int]]] = {}
         for text, split in zip(rows["state"], rows["split"], strict=True):
-            by_split.setdefault(split or "none", []).append(position_hash(game, game.parse(text)))
+            state = game.parse(text)
+            both = [position_hash(game, state, turned=turned) for turned in ways.values()]
+            by_split.setdefault(split or "none", []).append(both)
         for split, hashes in by_split.items():
             keys.setdefault(split, []).append(np.array(hashes, dtype=np.uint64))
             splits[split] += len(hashes)
@@ -47,10 +51,13 @@ def count(dataset: Dataset, game: Game[Any], progress: Callable[[int], None] = l
         progress(batch.num_rows)
     whole = {split: np.concatenate(parts) for split, parts in keys.items()}
     num_records = sum(splits.values())
-    distinct = len(np.unique(np.concatenate([*whole.values()]))) if whole else 0
-    training = np.unique(whole.get("train", np.array([], dtype=np.uint64)))
+    distinct = len(np.unique(np.concatenate([part[:, 0] for part in whole.values()]))) if whole else 0
+    training = whole.get("train", np.empty((0, len(ways)), np.uint64))
     leakage = {
-        split: {"records": len(whole[split]), "in_training": int(np.isin(whole[split], training).sum())}
+        split: {
+            "records": len(whole[split]),
+            **{name: int(np.isin(whole[split][:, way], training[:, way]).sum()) for way, name in enumerate(ways)},
+        }
         for split in SPLITS[1:]
         if split in whole
     }

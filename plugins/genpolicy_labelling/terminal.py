@@ -123,11 +123,13 @@ def show(dataset: Dataset, json: Path | None) -> None:
         report.add("labelled", str(dataset.count("labelled")))
         report.add("repeated positions", str(dataset.count("duplicates")))
         for split, leak in dataset.count("leakage").items():
-            share = 100 * leak["in_training"] / max(1, leak["records"])
-            report.add(
-                f"{split} positions that occur in training",
-                f"{leak['in_training']} of {leak['records']} ({share:.1f} %)",
-            )
+            for name, turned in (("in_training", ""), ("in_training_turned", ", as they are or turned")):
+                if name in leak:
+                    share = 100 * leak[name] / max(1, leak["records"])
+                    report.add(
+                        f"{split} positions that occur in training{turned}",
+                        f"{leak[name]} of {leak['records']} ({share:.1f} %)",
+                    )
         skipped = {**info.counts.get("skipped", {}), **info.counts.get("tallies", {})}
         if skipped:
             report.add("left out", ", ".join(f"{number} {reason}" for reason, number in skipped.items()))

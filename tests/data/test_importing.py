@@ -1,6 +1,7 @@
 """Imports: what becomes a record, how splits fall, what leaks, and what bad input says."""
 
 import json
+import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -163,11 +164,32 @@ def test_leakage_is_counted_as_brute_force_counts_it(tmp_path, capsys) -> None:
         mine = [r for r in records if r.split == split]
         leaked = sum(position(r) in training for r in mine)
         assert 0 < leaked < len(mine)
-        assert dataset.info.counts["leakage"][split] == {"records": len(mine), "in_training": leaked}
+        counted = dataset.info.counts["leakage"][split]
+        assert (counted["records"], counted["in_training"]) == (len(mine), leaked)
+        assert leaked <= counted["in_training_turned"] < len(mine)
     assert dataset.info.counts["duplicates"] == len(records) - len({position(r) for r in records})
     assert dataset.info.counts["records"] == len(records) == 360
     assert dataset.info.counts["games"] == 60
     assert f"{leaked} of {len(mine)}" in capsys.readouterr().out
+
+
+def test_symmetric_copies_in_training_are_counted_apart(tmp_path, capsys) -> None:
+    """Trained turned (``learner.augment``), a policy has seen every corner where training holds one."""
+    game = genpolicy.load_game(TIC_TAC_TOE)
+    texts = [game.format(game.play(game.parse(), square)) for square in (0, 0, 8, 1, 4)]
+    splits = ("train", "test", "test", "test", "validation")
+    with DatasetWriter(tmp_path / "d", DatasetInfo(game=game.spec, made_by="import")) as out:
+        out.add(0, [Record(state=text, split=split) for text, split in zip(texts, splits, strict=True)])
+        out.commit_all()
+        out.finish(count(Dataset(out.folder, out.info), game))
+    assert Dataset.open(tmp_path / "d").info.counts["leakage"] == {
+        "validation": {"records": 1, "in_training": 0, "in_training_turned": 0},
+        "test": {"records": 3, "in_training": 1, "in_training_turned": 2},
+    }
+    assert cli.main(["data", "info", str(tmp_path / "d")]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"test positions that occur in training +1 of 3 \(33.3 %\)", shown)
+    assert re.search(r"test positions that occur in training, as they are or turned +2 of 3 \(66.7 %\)", shown)
 
 
 def test_counts_without_any_training_record(tmp_path) -> None:
@@ -178,7 +200,7 @@ def test_counts_without_any_training_record(tmp_path) -> None:
         out.finish()
     found = count(Dataset.open(tmp_path / "d"), GAME)
     assert found["splits"] == {"test": 1, "none": 1}
-    assert found["leakage"] == {"test": {"records": 1, "in_training": 0}}
+    assert found["leakage"] == {"test": {"records": 1, "in_training": 0, "in_training_turned": 0}}
     assert found["duplicates"] == 1
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from genpolicy_common.tables import Report, percent, percent_with_interval, write_json, write_markdown
+from genpolicy_common.tables import Report, percent, percent_with_interval, positions_text, write_json, write_markdown
 from genpolicy_evaluation.intervals import cluster_bootstrap, share_interval, wilson
 
 
@@ -69,6 +69,38 @@ def test_a_share_of_all_or_none_is_not_certain() -> None:
     some = [1.0, 0.0] * 145
     assert share_interval(some, games) == cluster_bootstrap(some, games)
     assert all(math.isnan(end) for end in share_interval([1.0, 1.0], ["a", "a"]))
+
+
+def test_the_note_names_both_kinds_of_interval_of_a_share() -> None:
+    assert positions_text(290, 58).endswith("95 %, bootstrap by game, Wilson's at 0 and 100 %")
+    assert positions_text(58, 58).endswith("95 %, bootstrap by position, Wilson's at 0 and 100 %")
+    assert "Wilson" not in positions_text(5, 1)  # of one game there is no interval
+
+
+def test_a_pair_of_positions_depends_on_both_its_games() -> None:
+    """25 games, easy or hard; each of 30 positions in each is paired with one of any game.
+
+    The first position's game alone makes an interval that holds the true share in 3 of 4 samples.
+    """
+    draws, own = np.random.default_rng(0), np.repeat(np.arange(25), 30)
+
+    def sample() -> tuple[list[tuple[str, str]], np.ndarray]:
+        easy, other = draws.normal(size=25), draws.permutation(own)
+        hits = draws.random(len(own)) < 1 / (1 + np.exp(-2 - easy[own] - easy[other]))
+        return [(str(a), str(b)) for a, b in zip(own, other, strict=True)], hits.astype(float)
+
+    share = np.mean([sample()[1].mean() for _ in range(2000)])
+    intervals = [cluster_bootstrap(hits, games, num_resamples=200) for games, hits in (sample() for _ in range(60))]
+    assert np.mean([low <= share <= high for low, high in intervals]) >= 0.86  # 0.95 less three standard errors
+    games, hits = sample()
+    assert cluster_bootstrap(hits, games) == cluster_bootstrap(hits, [(b, a) for a, b in games])
+
+
+def test_a_pair_within_one_game_is_drawn_as_often_as_the_game() -> None:
+    hits, games = [1, 0, 1, 1, 0, 1], list("aabbcd")
+    assert cluster_bootstrap(hits, [(game, game) for game in games]) == cluster_bootstrap(hits, games)
+    assert all(math.isnan(end) for end in cluster_bootstrap([1.0, 0.0], [("a", "a"), ("a", "a")]))
+    assert share_interval([1.0, 1.0], [("a", "b"), ("a", "c")]) == wilson(2, 2)
 
 
 def test_one_game_has_no_interval() -> None:

@@ -21,6 +21,7 @@ from genpolicy.registry import load
 from genpolicy_common.labelled import LabelledPosition, labelled_positions
 from genpolicy_evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
 from genpolicy_evaluation.futures import MEASURES, futures_reports, measure_futures, plot_futures
+from genpolicy_experiments import worker
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
 
@@ -97,6 +98,20 @@ def test_accuracy_counts_labels_ties_and_raw_moves(game: Game[Any]) -> None:
     assert "| random legal move | - | 12.6 | 28.8 | 1.00 |" in table
     assert "3 positions from 2 games" in table
     assert measure_accuracy(policy, positions, raw=False).raw_legal is None
+
+
+def test_a_raw_action_of_which_nothing_is_said_is_legal_if_it_is_the_move(game: Game[Any]) -> None:
+    positions = [position(game, after(game), (4,), {4}, name) for name in "abc"]
+    text = game.format(positions[0].state)
+    for decision, legal in ((Decision(4), 1.0), (Decision(4, line=(4,)), 1.0), (Decision(4, line=(-1,)), 0.0)):
+        policy = Scripted(game, {text: decision}, {text: decision})
+        found = measure_accuracy(policy, positions)
+        figures, _ = worker.measure(policy, positions, {})
+        assert found.raw_legal is not None
+        assert found.raw_best is not None
+        assert (found.raw_legal.value, found.raw_best.value) == (legal, legal)
+        assert (figures["legal"], figures["raw_best"]) == (legal, legal)
+        assert (figures["best"], figures["labelled"]) == (found.best.value, found.labelled.value)
 
 
 @pytest.mark.parametrize(
