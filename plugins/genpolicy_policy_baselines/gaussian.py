@@ -115,37 +115,38 @@ def require_scheduler(name: str) -> None:
         raise ConfigError(f"scheduler {name!r} does not exist.{hint} There are: {', '.join(SCHEDULERS)}")
 
 
-def make_scheduler(name: str, process: GaussianEmbedding, num_steps: int) -> Any:
-    """diffusers' scheduler over the process's schedule, set to so many steps; its timestep i is the time
-    (i + 1) / num_steps.
-
-    It has no timesteps between: diffusers' DDIM takes a step of num_train_timesteps // num_steps wherever the next one
-    lies, so that z would have the noise of another time than the network is told.
+def make_scheduler(name: str, process: GaussianEmbedding, num_train_timesteps: int = 1000) -> Any:
+    """diffusers' scheduler over the process's schedule; its timestep i is the time (i + 1) / num_train_timesteps.
 
     Raises:
         ConfigError: no such scheduler.
     """
-    from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
+    from diffusers import DDPMScheduler, DPMSolverMultistepScheduler
 
     require_scheduler(name)
     with torch.no_grad():
-        times = torch.arange(num_steps + 1, dtype=torch.float64, device=process.embeddings().device)
-        gamma = process.gamma((times / num_steps).to(process.embeddings().dtype)).double()
+        times = torch.arange(num_train_timesteps + 1, dtype=torch.float64, device=process.embeddings().device)
+        gamma = process.gamma((times / num_train_timesteps).to(process.embeddings().dtype)).double()
         left = torch.sigmoid(-gamma).cpu()  # alpha_t^2
     # Its first beta takes the noise of t = 0 along, so that its cumulated product is alpha_t^2 itself.
     betas = torch.cat([1 - left[1:2], 1 - left[2:] / left[1:-1]])
     common: dict[str, Any] = {
-        "num_train_timesteps": num_steps,
+        "num_train_timesteps": num_train_timesteps,
         "trained_betas": betas.numpy(),
         "prediction_type": "sample" if process.prediction == "x0_ce" else "epsilon",
         "timestep_spacing": "trailing",
     }
-    if name == "dpmsolver++":
-        made = DPMSolverMultistepScheduler(**common, algorithm_type="dpmsolver++", final_sigmas_type="zero")
-    else:
-        made = (DDPMScheduler if name == "ddpm" else DDIMScheduler)(**common, clip_sample=False)
-    made.set_timesteps(num_steps)
-    return made
+    if name == "ddpm":
+        return DDPMScheduler(**common, clip_sample=False)
+    # DDIM is DPM-Solver++ of first order (Lu et al. 2022, arXiv:2211.01095). diffusers' own takes a step of
+    # num_train_timesteps // num_steps wherever the next timestep lies, so that z would have the noise of another time
+    # than the network is told.
+    return DPMSolverMultistepScheduler(
+        **common,
+        solver_order=1 if name == "ddim" else 2,
+        algorithm_type="dpmsolver++",
+        final_sigmas_type="zero",
+    )
 
 
 class GaussianPolicy(NetworkPolicy):
@@ -211,8 +212,9 @@ class GaussianPolicy(NetworkPolicy):
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         process, admitted = self.learner.process, self.learner.admitted
         z = process.prior_sample((tokens.shape[0], tokens.shape[1]), generators).to(tokens.device)
-        name = "ddpm" if self.scheduler == "one_call" else self.scheduler
-        scheduler = make_scheduler(name, process, self.num_calls)
+        one_call = self.scheduler == "one_call"
+        scheduler = make_scheduler("ddpm" if one_call else self.scheduler, process)
+        scheduler.set_timesteps(1 if one_call else self.num_steps)
         takes_generator = "generator" in inspect.signature(scheduler.step).parameters
         more = {"generator": generators} if takes_generator else {}
 
@@ -221,7 +223,7 @@ class GaussianPolicy(NetworkPolicy):
 
         first_call, likeliest, latest = None, tokens, torch.empty(0)
         for left, timestep in zip(reversed(range(len(scheduler.timesteps))), scheduler.timesteps, strict=True):
-            t = torch.full((len(tokens),), (float(timestep) + 1) / self.num_calls).to(z)
+            t = torch.full((len(tokens),), (float(timestep) + 1) / len(scheduler.betas)).to(z)
             output = self.learner.network.predict(tokens, t, z)
             prediction = output
             if isinstance(prediction, Tensor):  # of the noise

@@ -42,14 +42,15 @@ def learner(prediction: str = "x0_ce", **options: Any) -> GaussianLearner:
 def test_ddpm_steps_are_the_posterior(prediction: str) -> None:
     """diffusers' DDPM from one of its timesteps to the next has the mean and the deviation of q(z_s | z_t, e_hat)."""
     process = GaussianEmbedding(5, prediction=prediction, width=3)
-    scheduler = make_scheduler("ddpm", process, 10)
+    scheduler = make_scheduler("ddpm", process)
+    scheduler.set_timesteps(10)
     stream = torch.Generator().manual_seed(0)
     at, following = scheduler.timesteps[4], scheduler.timesteps[5]
     z = torch.randn(20_000, 1, 3, generator=stream)
     z[:] = z[0]
     output = torch.randn(1, 1, 3, generator=stream).expand_as(z)
     stepped = scheduler.step(output, at, z, generator=stream).prev_sample[:, 0]
-    t, s = ((float(i) + 1) / 10 * torch.ones(1) for i in (at, following))
+    t, s = ((float(i) + 1) / 1000 * torch.ones(1) for i in (at, following))
     estimate = output[:1] if prediction == "x0_ce" else process.estimate(output[:1], z[:1], t, None)
     mean, std = process.posterior(z[0], estimate[0], t, s)
     error = float(std) / len(z) ** 0.5
@@ -79,9 +80,9 @@ def test_z_holds_the_noise_of_its_time(name: str, num_steps: int) -> None:
     process = GaussianEmbedding(5, width=3, gamma_min=-6.0)  # diffusers' float32 tables know sigma_0 to 1e-3
     stream = torch.Generator().manual_seed(0)
     e, eps = torch.randn(2, 1, 4, 3, generator=stream)
-    times = torch.arange(num_steps, 0, -1) / num_steps
-    alpha, sigma = alpha_sigma(process.gamma(times))
-    scheduler = make_scheduler(name, process, num_steps)
+    scheduler = make_scheduler(name, process)
+    scheduler.set_timesteps(num_steps)
+    alpha, sigma = alpha_sigma(process.gamma((scheduler.timesteps + 1) / 1000))
     z = alpha[0] * e + sigma[0] * eps
     for i in range(1, num_steps):
         z = scheduler.step(e, scheduler.timesteps[i - 1], z).prev_sample
@@ -93,8 +94,9 @@ def test_every_scheduler_ends_at_the_estimate(name: str) -> None:
     """With a prediction that is always right, each ends on the embedding itself."""
     process = GaussianEmbedding(5, width=3)
     e = process.embeddings()[torch.tensor([[0, 3, 1]])].detach()
-    scheduler = make_scheduler(name, process, 7)
-    assert scheduler.timesteps.tolist() == [6, 5, 4, 3, 2, 1, 0]
+    scheduler = make_scheduler(name, process)
+    scheduler.set_timesteps(7)
+    assert int(scheduler.timesteps[0]) == 999
     z = torch.randn(1, 3, 3, generator=torch.Generator().manual_seed(0))
     for timestep in scheduler.timesteps:
         z = scheduler.step(e, timestep, z).prev_sample
