@@ -135,8 +135,7 @@ def write(experiment: Experiment, runner: Runner, out: Path, command: str) -> No
     report.notes += experiment.data_notes
     report.notes += short_of_budget(experiment, results)
     report.notes += of_other_defaults(experiment, results)
-    commits = sorted({str(r.figures["commit"]) for r in results if r.figures and r.figures.get("commit")})
-    report.notes.append(f"Command: {command}; commit {', '.join(commits) or commit()}.")
+    report.notes.append(f"Command: {command}; commit {', '.join(tables.commits_of(results)) or commit()}.")
     report.notes.append(f"Machine: {machine()}; records: {experiment.dataset.checksum[:12]}.")
     reports = [
         report,

@@ -330,6 +330,12 @@ def as_csv(rows: Sequence[Row]) -> str:
     return stream.getvalue()
 
 
+def commits_of(results: Sequence[Result]) -> list[str]:
+    """The commits that trained the runs; a resumed run names several."""
+    named = (str(r.figures["commit"]) for r in results if r.figures and r.figures.get("commit"))
+    return sorted({commit for several in named for commit in several.split(", ")})
+
+
 def as_json(
     experiment: Experiment,
     rows: Sequence[Row],
@@ -337,12 +343,11 @@ def as_json(
     results: Sequence[Result],
 ) -> dict[str, Any]:
     """All figures, also seed by seed."""
-    commits = sorted({str(r.figures["commit"]) for r in results if r.figures and r.figures.get("commit")})
     return {
         "name": experiment.name,
         "budget": dict(experiment.file.budget),
         "records": experiment.dataset.checksum,
-        "commits": commits,
+        "commits": commits_of(results),
         "cells": [
             {
                 "labels": row.cell.labels,

@@ -214,3 +214,9 @@ def test_round_ticks_are_few_and_within(low: float, high: float) -> None:
     assert 1 <= len(ticks) <= 7
     assert all(0.9 * low <= tick <= 1.1 * high for tick in ticks)
     assert all(math.isclose(tick, float(f"{tick:.2g}")) for tick in ticks)
+
+
+def test_a_commit_that_several_runs_name_is_told_once(tmp_path: Path) -> None:
+    experiment = experiment_of(tmp_path)
+    results = results_of(experiment, tmp_path, commit=["aaa", "bbb", "aaa, bbb"])
+    assert tables.commits_of(results) == ["aaa", "bbb"]
