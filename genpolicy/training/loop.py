@@ -290,7 +290,9 @@ class Loop:
         """Save, and end as the signal asks."""
         self._save()
         run = self.run
-        self.log.say(f"stopped after update {run.num_updates}; resume with: genpolicy train --resume --out {run.out}")
+        again = f", in {run.num_processes} processes as before" if run.num_processes > 1 else ""
+        resume = f"genpolicy train --resume --out {run.out}{again}"
+        self.log.say(f"stopped after update {run.num_updates}; resume with: {resume}")
         if self.stop.signal not in (None, signal.SIGINT):
             raise SystemExit(128 + self.stop.signal)
         raise KeyboardInterrupt

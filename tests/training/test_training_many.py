@@ -99,7 +99,8 @@ def test_a_process_that_dies_ends_all_with_its_name(data: Dataset, tmp_path: Pat
 def test_processes_save_and_end_when_their_launcher_is_killed(data: Dataset, tmp_path: Path) -> None:
     process, ranks = two_processes(data, tmp_path / "run")
     process.kill()
-    process.communicate(timeout=120)  # until the last process has closed its end of the pipes
+    said = process.communicate(timeout=120)[1]  # until the last process has closed its end of the pipes
+    assert f"resume with: genpolicy train --resume --out {tmp_path / 'run'}, in 2 processes as before" in said
     assert not any(Path(f"/proc/{pid}/exe").exists() for pid in ranks.values())
     assert list((tmp_path / "run" / "checkpoints").iterdir())
 
