@@ -71,8 +71,12 @@ def save_figure(figure: Any, paths: Sequence[Path]) -> None:
 
 
 def _drawn(figure: Any, path: Path) -> bytes:
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150)
+    """The same bytes for the same figure: without the time, and with names in SVG that do not change."""
+    drawn, kind = io.BytesIO(), path.suffix[1:].lower()
+    dates = {"svg": "Date", "pdf": "CreationDate"}
+    options = {"metadata": {dates[kind]: None}} if kind in dates else {}
+    with load_pyplot().rc_context({"svg.hashsalt": "genpolicy"}):
+        figure.savefig(drawn, format=kind, dpi=150, **options)
     return drawn.getvalue()
 
 

@@ -188,6 +188,16 @@ def test_random_level_and_several_shares_are_drawn(tmp_path: Path) -> None:
     assert "<!-- all -->" in written[3]
 
 
+def test_the_same_figures_are_drawn_in_the_same_bytes(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from genpolicy_experiments import plots
+
+    experiment = experiment_of(tmp_path, plots=[{"x": "way"}])
+    rows = tables.rows_of(experiment, results_of(experiment, tmp_path))
+    before = {path: path.read_bytes() for path in plots.draw(experiment, rows, tmp_path)}
+    assert {path: path.read_bytes() for path in plots.draw(experiment, rows, tmp_path)} == before
+
+
 def test_a_kill_while_a_plot_is_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     from genpolicy_experiments import plots
