@@ -2,8 +2,8 @@
 
 ``genpolicy --help`` and ``--version`` import neither torch nor a game, nor anything else that is slow to import. An
 error that a user can meet is one message on stderr and exit status 2; ``--traceback`` anywhere on the line shows the
-traceback. Ctrl-C exits with 130, a closed pipe quietly. What can be checked before the work is checked before it: empty
-arguments, and files that cannot be written.
+traceback. Ctrl-C exits with 130, SIGTERM with 143, SIGHUP with 129, a closed pipe quietly. What can be checked before
+the work is checked before it: empty arguments, and files that cannot be written.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -39,6 +40,16 @@ genpolicy COMMAND --help describes a command. --traceback may appear anywhere on
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+STOPPING = ("SIGTERM", "SIGHUP")
+"""Signals that end a command as Ctrl-C does: it closes what it has opened, and says what is kept."""
+
+
+class StoppedError(KeyboardInterrupt):
+    """One of ``STOPPING`` came; a handler of Ctrl-C need not tell them apart."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
 
 
 class Command:
@@ -113,6 +124,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _open_missing_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
+    with stopped_by_signals() as handled:
+        return _run(arguments, [signal.SIGINT, *handled] if argv is None else [])
+
+
+def _run(arguments: list[str], stopping: Sequence[int]) -> int:
+    """Run a command line; once it is stopped, each of the signals ``stopping`` ends the process."""
     show_traceback = "--traceback" in arguments
     arguments = [argument for argument in arguments if argument != "--traceback"]
     try:
@@ -121,11 +138,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except SystemExit as stop:  # argparse's own: 0 after --help, 2 after a usage error
         return _exit_status(stop)
-    except KeyboardInterrupt:
-        if argv is None:  # a second one ends the process, which would show where it was while it waits for others
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-        print("\ngenpolicy: interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+    except KeyboardInterrupt as stop:
+        for number in stopping:  # a second one would show where the process was while it waits for others
+            signal.signal(number, signal.SIG_DFL)
+        print(f"\ngenpolicy: {str(stop) or 'interrupted'}", file=sys.stderr)
+        return 128 + stop.number if isinstance(stop, StoppedError) else EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader is gone (| head). Python flushes stdout once more at exit, which must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -140,6 +157,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"genpolicy: error: {printable(_message(error))}", file=sys.stderr)
         return EXIT_ERROR
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[list[int]]:
+    """Inside, those of ``STOPPING`` that nobody ignores or handles raise a ``StoppedError``; yields their numbers."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise StoppedError(number)
+
+    numbers: list[int] = []
+    if threading.current_thread() is threading.main_thread():  # others cannot handle signals
+        numbers = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]  # Windows has no SIGHUP
+    numbers = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]  # nohup ignores SIGHUP
+    for number in numbers:
+        signal.signal(number, stop)
+    try:
+        yield numbers
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _open_missing_streams() -> None:

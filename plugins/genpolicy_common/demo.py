@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from genpolicy.cli import EXIT_INTERRUPTED
+from genpolicy.cli import EXIT_INTERRUPTED, StoppedError
 from genpolicy.config import compose
 from genpolicy.errors import did_you_mean
 from genpolicy.machine import num_cores
@@ -127,7 +127,7 @@ def _run_steps(steps: Sequence[list[str]]) -> int:
     shown = " &\n$ ".join(lines)
     print(f"\n\033[1m$ {shown}\033[0m" if sys.stdout.isatty() else f"\n$ {shown}", flush=True)
     threads = {} if len(steps) == 1 else {"OMP_NUM_THREADS": str(num_cores() // len(steps))}
-    failed, interrupted = 0, False
+    failed = interrupted = 0
     with ExitStack() as held:
         outputs = [None, *(held.enter_context(TemporaryFile()) for _ in steps[1:])]
         processes = [
@@ -143,12 +143,16 @@ def _run_steps(steps: Sequence[list[str]]) -> int:
             while process.returncode is None:
                 try:
                     process.wait()
-                except KeyboardInterrupt:  # the steps got it, too, and end when they have saved what they have
-                    interrupted = True
+                except KeyboardInterrupt as stop:
+                    interrupted = EXIT_INTERRUPTED  # the steps got it, too, and end when they have saved what they have
+                    if isinstance(stop, StoppedError):  # which they did not get
+                        interrupted = 128 + stop.number
+                        for each in processes:
+                            each.terminate()
             if output is not None:
                 output.seek(0)
                 print(output.read().decode(errors="replace"), end="", flush=True)
-            status = EXIT_INTERRUPTED if interrupted else process.returncode
+            status = interrupted or process.returncode
             if status and not failed:
                 failed = status
                 print(f"genpolicy demo: stopped, exit status {status}, at: {line}", file=sys.stderr)

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 STOPPING = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
@@ -28,7 +28,8 @@ def second_signal_stops() -> Iterator[None]:
     reader, writer = socket.socketpair()
     writer.setblocking(False)  # Python asks for that
     before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    thread = threading.Thread(target=_watch, args=(reader,), daemon=True)
+    outside = {number: signal.getsignal(number) for number in STOPPING}
+    thread = threading.Thread(target=_watch, args=(reader, outside), daemon=True)
     thread.start()
     try:
         yield
@@ -39,13 +40,17 @@ def second_signal_stops() -> Iterator[None]:
         reader.close()
 
 
-def _watch(reader: socket.socket) -> None:
-    """Read the numbers of signals, one byte each, until the other end is closed."""
+def _watch(reader: socket.socket, outside: Mapping[int, object]) -> None:
+    """Read the numbers of signals, one byte each, until the other end is closed.
+
+    Args:
+        reader: That end.
+        outside: The handlers of ``STOPPING`` outside the training loop.
+    """
     noted = False
     while received := reader.recv(1):
         number = received[0]
-        handler = signal.getsignal(number)
-        if number not in STOPPING or (not noted and handler in (signal.SIG_DFL, signal.default_int_handler)):
+        if number not in STOPPING or (not noted and signal.getsignal(number) == outside[number]):
             continue  # before the training loop has begun, and after its end, the first signal ends the work as always
         if noted:
             _say(SECOND)

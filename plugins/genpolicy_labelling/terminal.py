@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,17 +15,6 @@ from genpolicy_common.arguments import say
 if TYPE_CHECKING:
     from genpolicy.data.records import Dataset
 
-STOPPING = ("SIGTERM", "SIGHUP")
-"""Signals that end the work as Ctrl-C does."""
-
-
-class StoppedError(KeyboardInterrupt):
-    """A signal stopped the work."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
-
 
 @dataclass
 class Stop:
@@ -38,34 +25,13 @@ class Stop:
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Let SIGTERM and SIGHUP stop the block as Ctrl-C does; all three report what is kept and how to resume.
-
-    Raises:
-        KeyboardInterrupt: after Ctrl-C.
-        SystemExit: after another signal, with status 128 + its number, as shells do.
-    """
+    """Say what is kept and how to resume when Ctrl-C, SIGTERM or SIGHUP stops the block."""
     stop = Stop()
-
-    def handle(number: int, _frame: object) -> None:
-        raise StoppedError(number)
-
-    before = {}
-    if threading.current_thread() is threading.main_thread():  # others cannot handle signals
-        for name in STOPPING:
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
-                before[number] = signal.signal(number, handle)
     try:
         yield stop
     except KeyboardInterrupt as interrupt:
-        how = f"stopped by {interrupt}" if isinstance(interrupt, StoppedError) else "interrupted"
-        say(f"\n{how}; {stop.kept()}. Resume with:\n  {command_line()}")
-        if isinstance(interrupt, StoppedError):
-            raise SystemExit(128 + interrupt.number) from None
+        say(f"\n{str(interrupt) or 'interrupted'}; {stop.kept()}. Resume with:\n  {command_line()}")
         raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -13,8 +13,10 @@ HELP = """\
 Learn a game from nothing: generations of self-play by a search, Reanalyse of older records, training on the newest
 ones, and a gate. Each stage is a genpolicy command; OUT/generation-00N/log.txt lists them, to run by hand.
 
-The same command resumes after Ctrl-C or a kill; on one CPU the weights are bit-identical to those of an uninterrupted
-loop. generations=N adds generations."""
+The same command resumes after Ctrl-C, SIGTERM or a kill; on one CPU the weights are bit-identical to those of an
+uninterrupted loop. generations=N adds generations."""
+
+STOPPED = "the loop stops here; what is finished is kept, and the same command resumes"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -52,8 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         loop.run(show_stage)
     except StageFailedError as failure:
-        show_stage("the loop stops here; what is finished is kept, and the same command resumes")
+        show_stage(STOPPED)
         return failure.status
+    except KeyboardInterrupt:  # between two stages
+        show_stage(STOPPED)
+        raise
     print(loop.policy(loop.accepted(loop.config.generations)))
     return 0
 

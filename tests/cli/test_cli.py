@@ -124,6 +124,23 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_other_signals_end_a_command_as_ctrl_c_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process was gone at once: nothing was said, and a temporary folder stayed."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        monkeypatch.setattr(cli, "_dispatch", lambda arguments, number=number: signal.raise_signal(number))
+        assert cli.main(["games"]) == 128 + number
+        assert f"genpolicy: stopped by {number.name}\n" in capsys.readouterr().err
+        assert signal.getsignal(number) == signal.SIG_DFL
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert not cli.main(["games"])  # nohup stays in force
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_second_ctrl_c_while_the_process_ends_shows_no_traceback() -> None:
     code = (
         "import atexit, os, signal; from genpolicy import cli; stop = lambda: os.kill(os.getpid(), signal.SIGINT)\n"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,11 @@ def test_what_cannot_be_shown_is_said(arguments: list[str], message: str, capsys
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_step_and_the_demo(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
+def test_a_signal_ends_the_step_and_the_demo(
+    number: signal.Signals, send: Callable[[int, int], None], tmp_path: Path
+) -> None:
+    """A terminal sends Ctrl-C to all processes; SIGTERM came to the demo alone, and its training went on."""
     words = [sys.executable, "-m", "genpolicy", "demo", "--out", str(tmp_path), "trainer.max_minutes=10"]
     demo = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, cwd=tmp_path
@@ -136,10 +141,10 @@ def test_ctrl_c_ends_the_step_and_the_demo(tmp_path: Path) -> None:
         while not (tmp_path / "s-a/metrics.jsonl").exists():  # it trains
             assert demo.poll() is None
             time.sleep(0.1)
-        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
+        send(demo.pid, number)
         shown, _ = demo.communicate(timeout=120)
     finally:
         demo.kill()
-    assert demo.returncode == 130
-    assert "stopped, exit status 130, at: genpolicy train --config chess/demo-s-a" in shown
+    assert demo.returncode == 128 + number
+    assert f"stopped, exit status {128 + number}, at: genpolicy train --config chess/demo-s-a" in shown
     assert "chess/demo --out" not in shown

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from genpolicy import cli, registry
+from genpolicy.cli import StoppedError, stopped_by_signals
 from genpolicy.data.oracle import Oracle, make_oracle
 from genpolicy.data.records import Dataset, DatasetInfo
 from genpolicy.errors import EngineError
@@ -23,7 +24,6 @@ from genpolicy_common.cluster import open_cluster
 from genpolicy_engines.oracle import find_engine
 from genpolicy_labelling.cluster_oracle import ClusterOracle
 from genpolicy_labelling.label import label
-from genpolicy_labelling.terminal import stoppable
 from genpolicy_labelling.writer import DatasetWriter
 
 ray = pytest.importorskip("ray", reason="needs the extra [ray]")
@@ -231,9 +231,8 @@ def test_sigterm_while_ray_starts_is_left_to_the_command(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(module.ray, "is_initialized", lambda: False)
     monkeypatch.setattr(module.ray, "init", init)
-    with pytest.raises(SystemExit) as stop, stoppable():
+    with stopped_by_signals(), pytest.raises(StoppedError, match="SIGTERM"):
         module.RayCluster("local")
-    assert stop.value.code == 128 + signal.SIGTERM
 
 
 def test_without_ray_the_extra_is_named(warm_start: None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import textwrap
 from pathlib import Path
@@ -15,6 +16,7 @@ from genpolicy import cli
 from genpolicy.registry import load_game
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.tournament import run_tournament
+from genpolicy_policy_baselines.simple import RandomPolicy
 from tests.evaluation.tournament_games import CHESS, FOUR, TTT, config
 
 # Chess: engines that misbehave, and PGN that others read.
@@ -149,6 +151,19 @@ def test_the_commands_play_and_rate(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cli.main(["ratings", str(out / "games.games"), "--game", TTT.spec, "--json", str(by_file)]) == 0
     rows = [json.loads(path.read_text())["ratings"]["players"] for path in (by_folder, by_file)]
     assert rows[0] == rows[1] == figures["ratings"]["players"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_signal_ends_a_tournament_and_says_how_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command was gone without a word."""
+    monkeypatch.setattr(RandomPolicy, "decide", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    words = ["tournament", "--game", "chess", "--policy", "a=random", "b=random?seed=2", "--workers", "1"]
+    assert cli.main([*words, "--out", str(tmp_path / "t")]) == 128 + signal.SIGTERM
+    said = capsys.readouterr().err
+    assert "stopped; finished games are kept, and the same command resumes" in said
+    assert "genpolicy: stopped by SIGTERM" in said
 
 
 def test_ratings_read_anybodys_pgn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

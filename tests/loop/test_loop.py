@@ -7,6 +7,7 @@ import json
 import random
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,17 @@ def test_a_loop_runs_and_more_generations_are_added(tmp_path: Path, capsys: pyte
     capsys.readouterr()
     assert cli.main(["loop", str(file), "generations=3", "--out", str(out), "--status"]) == 0
     assert "to do" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_signal_between_two_stages_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The loop was gone without a word."""
+    monkeypatch.setattr(Loop, "stages", lambda loop, generation: signal.raise_signal(signal.SIGTERM))
+    assert cli.main(["loop", str(described(tmp_path)), "--out", str(tmp_path / "loop")]) == 128 + signal.SIGTERM
+    said = capsys.readouterr().err
+    assert "the loop stops here; what is finished is kept, and the same command resumes" in said
 
 
 def test_the_window_and_the_newest_labels(tmp_path: Path) -> None:

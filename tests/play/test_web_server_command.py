@@ -73,7 +73,8 @@ def started(*arguments: str, cwd: Path | None = None) -> Iterator[tuple[subproce
         process.communicate()
 
 
-def test_any_free_port_is_printed_and_ctrl_c_ends_a_running_search_quietly() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_any_free_port_is_printed_and_a_signal_ends_a_running_search_quietly(number: signal.Signals) -> None:
     with started("--policy", "alphabeta", "--game", "chess", "--port", "0") as (process, url, printed):
         assert printed == ["  Chess: alphabeta"]
         assert re.fullmatch(r"http://127\.0\.0\.1:[1-9]\d*/", url)
@@ -87,7 +88,7 @@ def test_any_free_port_is_printed_and_ctrl_c_ends_a_running_search_quietly() -> 
             connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             time.sleep(0.3)
             began = time.monotonic()
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             out, err = process.communicate(timeout=20)
         assert time.monotonic() - began < 5  # tenths of a second where nothing else runs
         assert (process.returncode, out, err) == (0, "", "")

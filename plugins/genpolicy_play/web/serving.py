@@ -12,6 +12,7 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
+from genpolicy.cli import STOPPING
 from genpolicy_play.web.connections import LimitedProtocol, max_connections
 
 BACKLOG = 256
@@ -82,7 +83,7 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
 
 
 def serve(app: ASGIApp, bound: socket.socket, on_start: Callable[[], None]) -> asyncio.AbstractEventLoop:
-    """Serve until Ctrl-C or SIGTERM, then return at once without waiting for requests that are being answered.
+    """Serve until Ctrl-C, SIGTERM or SIGHUP, then return at once without waiting for requests that are being answered.
 
     Args:
         app: The application.
@@ -104,10 +105,12 @@ async def _serve(server: uvicorn.Server, bound: socket.socket, on_start: Callabl
         await asyncio.sleep(0.005)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    numbers = [signal.SIGINT, *(getattr(signal, name) for name in STOPPING if hasattr(signal, name))]
+    for number in numbers:
         # In place of uvicorn's own handlers, which wait for running answers. Windows has no such handlers.
         with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.set)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+                loop.add_signal_handler(number, stop.set)
     on_start()
     stopped = asyncio.ensure_future(stop.wait())
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
