@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from genpolicy.game import Game
     from genpolicy.policies.base import Policy
     from genpolicy.policies.learner import Learner
+    from genpolicy.registry import load_game
     from genpolicy.training.config import RunConfig
 
 __version__ = "0.2.0"
@@ -26,8 +27,9 @@ _HOME = {
     "Learner": "genpolicy.policies.learner",
     "Policy": "genpolicy.policies.base",
     "Process": "genpolicy.diffusion.process",
+    "load_game": "genpolicy.registry",
 }
-"""Where each class of the public interface is defined."""
+"""Where what is loaded late of the public interface is defined."""
 
 
 def __getattr__(name: str) -> Any:
@@ -40,18 +42,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-def load_game(spec: str) -> Game[Any]:
-    """The game of a specification such as ``"chess"`` or ``"connect:rows=3,cols=3,k=3,gravity=false"``.
-
-    Raises:
-        RegistryError: no game of that name is installed (the message names the near ones and the extra to install).
-        ValueError: an argument of the specification is unknown or out of range.
-    """
-    from genpolicy.registry import load_game as load
-
-    return load(spec)
 
 
 def load_policy(spec: str, **options: Any) -> Policy:

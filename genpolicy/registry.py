@@ -401,10 +401,13 @@ def _depths(text: str) -> list[int]:
 
 @lru_cache(maxsize=32)
 def load_game(spec: str) -> Game[Any]:
-    """The game of a specification ``name[:key=value,...]``; arguments go to the game's constructor as text.
+    """The game of a specification such as ``"chess"`` or ``"connect:rows=3,cols=3,k=3,gravity=false"``.
+
+    Its arguments go to the game's constructor as text.
 
     Raises:
-        RegistryError: no such game, its library is not installed, or it does not supply what a ``Game`` must.
+        RegistryError: no game of that name is installed (the message names the near ones and the extra to install), or
+            it does not supply what a ``Game`` must.
         ValueError: an argument that the game does not take, or out of range.
     """
     from genpolicy.facets import misplaced_members

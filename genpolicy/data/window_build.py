@@ -55,13 +55,11 @@ class _Split:
     dataset: Dataset
     name: str
     encoder: WindowEncoder
-    limit: int | None
 
     @cached_property
     def num_records(self) -> int:
-        """Records of the split, ``limit`` at most."""
-        total = sum(int(batch.num_rows) for batch in self.dataset.batches(["split"], self.name))
-        return total if self.limit is None else min(total, self.limit)
+        """Records of the split."""
+        return sum(int(batch.num_rows) for batch in self.dataset.batches(["split"], self.name))
 
 
 def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, options: WindowOptions) -> Path:
@@ -83,7 +81,7 @@ def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, o
         "viewer": options.viewer,
         "choices": choices,
         "symmetries": options.augment,
-        "limit": options.limit,
+        "limit": None,  # of the records; caches from when there was one stay valid
         "centipawn_scale": dataset.centipawn_scale,
     }
     if choices and dataset.beside is not None:
@@ -92,8 +90,7 @@ def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, o
         identity["columns"] = sorted(options.columns)
     scale = dataset.centipawn_scale
     encoder = WindowEncoder(game, layout, options.viewer, choices=choices, scale=scale, columns=options.columns)
-    parts = _Split(dataset, split, encoder, options.limit)
-    write = partial(_write, split=parts, symmetries=options.augment)
+    write = partial(_write, split=_Split(dataset, split, encoder), symmetries=options.augment)
     return cached(dataset, identity, write, options.cache_dir)
 
 
@@ -179,19 +176,14 @@ def _held_out_keys(split: _Split) -> NDArray[np.uint64]:
 
 def _sample(split: _Split) -> list[WindowRecord]:
     """Records from all over a split, some thousands at most."""
-    every = _Split(split.dataset, split.name, split.encoder, None)
-    records = (record for chunk in _chunks(every) for record in chunk)
-    return list(islice(records, 0, None, max(1, every.num_records // _SAMPLE)))
+    records = (record for chunk in _chunks(split) for record in chunk)
+    return list(islice(records, 0, None, max(1, split.num_records // _SAMPLE)))
 
 
 def _chunks(split: _Split, worker: int = 0, workers: int = 1) -> Iterator[list[WindowRecord]]:
     """Every ``workers``-th batch of a split, beginning with batch ``worker``; only those are turned into objects."""
     start, names = 0, [*COLUMNS, *split.encoder.columns]
     for number, batch in enumerate(split.dataset.batches(names, split.name, BATCH_ROWS)):
-        if split.limit is not None:
-            batch = batch.slice(0, max(0, split.limit - start))
-            if batch.num_rows == 0:
-                return
         if number % workers == worker:
             yield records_of(split.dataset, batch, names, f"record {split.name}", start)
         start += batch.num_rows
@@ -245,7 +237,6 @@ def _encode_elsewhere(split: _Split, scratch: Path, workers: int) -> Generator[t
         "viewer": encoder.viewer,
         "choices": encoder.choices,
         "columns": encoder.columns,
-        "limit": split.limit,
         "workers": workers,
         "scratch": str(scratch.resolve()),
         "parent": os.getpid(),
@@ -306,8 +297,8 @@ def _work(task: dict[str, Any]) -> None:
         dataset = Dataset.open(task["dataset"], verify=False)
         how = {key: task[key] for key in ("viewer", "choices", "columns")}
         encoder = WindowEncoder(game, layout, scale=dataset.centipawn_scale, **how)
-        split = _Split(dataset, task["split"], encoder, task["limit"])
-        for i, chunk in enumerate(_chunks(split, task["worker"], task["workers"])):
+        chunks = _chunks(_Split(dataset, task["split"], encoder), task["worker"], task["workers"])
+        for i, chunk in enumerate(chunks):
             if os.getppid() != task["parent"]:  # it was killed, and nobody takes what this makes
                 return
             number = task["worker"] + i * task["workers"]

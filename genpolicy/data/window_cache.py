@@ -58,7 +58,7 @@ class WindowCache:
     def children(self, choices: NDArray[np.int64], viewers: NDArray[np.int64]) -> NDArray[Any]:
         """[B, L] tokens of the positions after some choices, each seen by its viewer."""
         rows = self._columns["child"]
-        return rows.gather(choices, viewers if rows.shape[1] > 1 else np.zeros_like(viewers))
+        return rows.gather(choices, viewers % rows.shape[1])  # the only viewer, or the one of two
 
 
 class _Column:
@@ -77,18 +77,14 @@ class _Column:
     def __len__(self) -> int:
         return int(self.shape[0])
 
-    def gather(self, indices: NDArray[np.int64], second: NDArray[np.int64] | None = None) -> NDArray[Any]:
+    def gather(self, *indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Rows by their index along the first axis, or along the first two."""
         if self._map is None or self._rows.nbytes < _SMALL_BYTES or not hasattr(self._map, "madvise"):
-            return self._read(indices, second)
-        inner = self.shape[1:] if second is None else self.shape[2:]
-        rows = np.empty((len(indices), *inner), self._rows.dtype)
+            return np.asarray(self._rows[indices])
+        rows = np.empty((len(indices[0]), *self.shape[len(indices) :]), self._rows.dtype)
         # A system maps many pages around the one that is read, so even a batch of rows can touch all of a file.
-        for start in range(0, len(indices), _ROWS_AT_ONCE):
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
-            rows[part] = self._read(indices[part], None if second is None else second[part])
+            rows[part] = self._rows[tuple(each[part] for each in indices)]
             self._map.madvise(mmap.MADV_DONTNEED)
-        return rows
-
-    def _read(self, indices: NDArray[np.int64], second: NDArray[np.int64] | None) -> NDArray[Any]:
-        rows: NDArray[Any] = self._rows[indices] if second is None else self._rows[indices, second]
         return rows

@@ -108,8 +108,6 @@ class WindowOptions:
     """Seed of everything drawn."""
     columns: tuple[str, ...] = ()
     """What else of its record a window keeps, of ``COLUMNS``; ``CachedWindows.column`` reads it."""
-    limit: int | None = None
-    """First so many records of the split; None is all."""
     cache_dir: Path | None = None
     """Folder for the cache; None puts it beside the data set, or in the user's cache where that is read-only or
     shipped."""

@@ -138,14 +138,29 @@ class Recorder:
                 None: all.
             futures: Which of several futures the rows are; None for the only one.
         """
+        from genpolicy.policies.base import legal_probabilities
+
         clean = logits.restrict(self._admitted)
         guess = clean.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
         shown = guess.where(tokens == self._network_layout.mask, tokens)
         chances = clean.log_prob(shown).double().exp().nan_to_num(0.0)
+        layout, given = self.layout, self.layout.given
         arrays = [a.cpu().numpy() for a in (tokens, guess, chances, latest)]
-        for row in range(len(tokens)):
+        for row, (kept, guessed, of_token, of_move) in enumerate(zip(*arrays, strict=True)):
             before = self.steps if futures is None else self._futures.setdefault(futures[row], [])
-            step = self._step(len(before), time, *(a[row] for a in arrays))
+            kept, scores = self._shown(kept), of_move[self._seen]
+            step = DreamStep(
+                layout,
+                self._viewer,
+                len(before),
+                self._num_steps,
+                time,
+                kept,
+                np.where(given, kept, self._shown(guessed)),
+                np.where(given, 1.0, of_token[: layout.length].clip(0.0, 1.0)),
+                # A network can put all its probability elsewhere; then nothing tells the legal moves apart.
+                legal_probabilities(self._legal, scores if scores.max() != -np.inf else np.zeros(len(scores))),
+            )
             if asked is not None:
                 step = _keep(step, before[-1] if before else None, asked[row].cpu().numpy())
             if futures is None:
@@ -166,33 +181,6 @@ class Recorder:
         self.steps.append(step)
         if self._on_step is not None:
             self._on_step(step)
-
-    def _step(
-        self,
-        index: int,
-        time: int,
-        tokens: NDArray[np.int64],
-        guess: NDArray[np.int64],
-        chances: NDArray[np.float64],
-        latest: NDArray[np.float64],
-    ) -> DreamStep:
-        from genpolicy.policies.base import legal_probabilities
-
-        layout, given = self.layout, self.layout.given
-        kept, guessed = self._shown(tokens), self._shown(guess)
-        scores = latest[self._seen]
-        return DreamStep(
-            layout,
-            self._viewer,
-            index,
-            self._num_steps,
-            time,
-            kept,
-            np.where(given, kept, guessed),
-            np.where(given, 1.0, chances[: layout.length].clip(0.0, 1.0)),
-            # A network can put all its probability elsewhere; then nothing tells the legal moves apart.
-            legal_probabilities(self._legal, scores if scores.max() != -np.inf else np.zeros(len(scores))),
-        )
 
     def _shown(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         """The shown part of a row, its mask and PAD those of the shown layout."""

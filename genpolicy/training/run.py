@@ -55,7 +55,7 @@ class Run:
     def __init__(self, config: RunConfig, held: ExitStack, *, resume: bool, overwrite: bool) -> None:
         if not config.out:
             raise ConfigError("out is empty: name a folder for the run, e.g. out=runs/first")
-        config = setup.filled_in(setup.continuing(config, resume=resume))
+        config = setup.filled_in(setup.as_begun(config, setup.begun_files(config, resume=resume)))
         self.config, options = config, config.trainer
         self.out = Path(config.out)
         self.accelerator = _accelerator(options, config.out)

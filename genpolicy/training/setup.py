@@ -186,23 +186,20 @@ def take_weights(learner: Learner, folder: str) -> None:
 
 def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str, Any]:
     """What a checkpoint and the run that resumes from it must agree in."""
-    settings = {**compared(config), "game": learner.game.spec}
     parts = list(dataset.parts)
     if config.data.shares is not None:
         parts.sort(key=lambda part: config.data.folders.index(part.name))  # the order that the shares have
     checksums = [part.checksum for part in parts]
-    facts = {
+    return {
         "tokenizer": ids_fingerprint(learner.game.tokens, learner.game.moves),
         "layout": learner.fingerprint,
         "dataset": checksums[0] if len(checksums) == 1 else checksums,
-        "config": settings,
+        "config": {**compared(config), "game": learner.game.spec},
     }
-    plain: dict[str, Any] = json.loads(json.dumps(facts))  # as a checkpoint gives it back: tuples are lists
-    return plain
 
 
 def compared(config: RunConfig) -> dict[str, Any]:
-    """The settings as JSON gives them back, without those that a resumed run may change."""
+    """The settings as JSON gives them back (tuples are lists), without those that a resumed run may change."""
     settings: dict[str, Any] = json.loads(json.dumps(to_dict(config)))
     for section, keys in FREE_KEYS.items():
         for key in keys:
@@ -219,11 +216,9 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
         config = structured(RunConfig, saved["config"])
         schema = registry.load("learners", config.learner["kind"]).Config
         config = dataclasses.replace(config, learner=with_unsaid(schema, config.learner))
-        settings = compared(filled_in(config))
+        return {**saved, "config": compared(filled_in(config))}
     except (ConfigError, RegistryError, KeyError):
         return saved  # it names keys or a learner that no longer exist, so it differs anyway
-    plain: dict[str, Any] = json.loads(json.dumps({**saved, "config": settings}))
-    return plain
 
 
 def as_begun(config: RunConfig, files: Iterable[Path]) -> RunConfig:
@@ -249,16 +244,12 @@ def as_begun(config: RunConfig, files: Iterable[Path]) -> RunConfig:
     return config
 
 
-def continuing(config: RunConfig, *, resume: bool) -> RunConfig:
-    """``as_begun``, where a run continues itself (``resume``) or the policy of ``init_from``.
+def begun_files(config: RunConfig, *, resume: bool) -> Iterator[Path]:
+    """For ``as_begun``, of a run that continues itself (``resume``) or the policy of ``init_from``.
 
     Raises:
         CheckpointError: the source of the policy does not have it.
     """
-    return as_begun(config, _begun(config, resume=resume))
-
-
-def _begun(config: RunConfig, *, resume: bool) -> Iterator[Path]:
     if resume:
         yield Path(config.out) / CONFIG_FILE
     if config.init_from:

@@ -16,7 +16,7 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
 from genpolicy.shipped import shipped_policies
 from genpolicy.training.config import RunConfig
-from genpolicy.training.setup import as_begun, continuing
+from genpolicy.training.setup import as_begun, begun_files
 from tests.small_datasets import CONNECT
 
 NETWORK: dict[str, Any] = {"geometry": "board", "num_layers": 1, "width": 16, "num_heads": 2, "head": "typed"}
@@ -60,10 +60,11 @@ def test_a_run_begins_as_the_policy_does_however_that_is_named(tmp_path: Path, m
     monkeypatch.setattr("genpolicy.shipped.shipped", lambda: {"policy:old-one": folder})
     learner = {"kind": "diffusion", **saved["learner"]}
     for name in (str(folder), "old-one", f"{folder}?seed=1"):
-        network = continuing(RunConfig(learner=learner, init_from=name), resume=False).learner["network"]
+        config = RunConfig(learner=learner, init_from=name)
+        network = as_begun(config, begun_files(config, resume=False)).learner["network"]
         assert (network["shown_outcome"], network["factorised_pad"]) == (False, False), name
     with pytest.raises(CheckpointError, match="init_from: "):
-        continuing(RunConfig(learner=learner, init_from="hf:"), resume=False)
+        list(begun_files(RunConfig(init_from="hf:"), resume=False))
 
 
 def test_a_policy_saved_before_has_no_moves_shown(tmp_path: Path) -> None:
